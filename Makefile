@@ -1,0 +1,61 @@
+# make test, lint, demo … each sets up .venv from constraints.txt first, when it is missing or stale.
+PYTHON ?= python3
+RUN := .venv/bin
+# Small tensors: one thread a process is faster than all threads fighting for the cores.
+TEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest
+JOBS ?= 2
+
+.PHONY: help demo test test-full lint format bench docs clean
+
+help:
+	@echo "make demo       train the four methods on the embedded digits; scores and a figure in runs/demo"
+	@echo "make test       the tests, without the long matrices (JOBS=$(JOBS) processes)"
+	@echo "make test-full  all tests"
+	@echo "make lint       ruff, pyright, import-linter"
+	@echo "make format     let ruff rewrite the sources"
+	@echo "make bench      the benchmarks, one after the other"
+	@echo "make docs       the documentation, into site/"
+	@echo "make clean      remove caches and builds; keeps .venv, runs and data"
+
+# An environment that was made by hand is completed, not replaced.
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(RUN)/python || $(PYTHON) -m venv .venv
+	$(RUN)/python -m pip install -q -c constraints.txt -e ".[dev,report]"
+	@touch $@
+
+.venv/.docs: .venv/.installed
+	$(RUN)/python -m pip install -q -c constraints.txt -e ".[docs]"
+	@touch $@
+
+demo: .venv/.installed
+	$(RUN)/python -m qbayes.cli.demo --out runs/demo
+	@echo "the report is in runs/demo"
+
+test: .venv/.installed
+	$(TEST) -n $(JOBS)
+
+test-full: .venv/.installed
+	$(TEST) -n $(JOBS) -m "full or not full"
+
+lint: .venv/.installed
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/pyright
+	$(RUN)/lint-imports --no-logo
+
+format: .venv/.installed
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+bench: .venv/.installed
+	@set -e; found=no; for file in benchmarks/*.py; do \
+		[ -e "$$file" ] || continue; found=yes; echo "== $$file"; $(RUN)/python "$$file"; \
+	done; [ $$found = yes ] || { echo "benchmarks/ holds no benchmark"; exit 1; }
+
+docs: .venv/.docs
+	$(RUN)/mkdocs build --strict --quiet
+	@echo "the documentation is in site/index.html"
+
+clean:
+	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

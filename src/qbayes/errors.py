@@ -1,0 +1,59 @@
+"""Errors in three parts: what must hold, what we got, what to do.
+
+The command line turns each into one readable message and an exit code, never a traceback:
+0 done, 1 a run failed (the others are kept), 2 bad input (nothing was started).
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class QbayesError(Exception):
+    """Base of every error that qbayes raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, must: str, got: str, do: str) -> None:
+        self.must = must
+        self.got = got
+        self.do = do
+        super().__init__(f"{must}\n  got: {got}\n  do:  {do}")
+
+    def __reduce__(self) -> tuple[type["QbayesError"], tuple[str, str, str]]:
+        return type(self), (self.must, self.got, self.do)
+
+
+class BadInput(QbayesError, ValueError):
+    """What the caller handed in cannot be used; nothing was started and nothing was changed."""
+
+    exit_code = 2
+
+
+class BadFile(BadInput):
+    """A file is missing, damaged, of another kind, or cannot be written."""
+
+
+class RunFailed(QbayesError, RuntimeError):
+    """A run was started and did not end well (a NaN loss, divergence); the reason is in the message."""
+
+    exit_code = 1
+
+
+class Interrupted(RunFailed):
+    """The run was stopped from outside and left a checkpoint from which it can be resumed."""
+
+    exit_code = 130
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``did you mean 'x'?`` for the closest known spelling, or the list of what is known."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    listed = ", ".join(names) if names else "nothing is registered"
+    return f"did you mean '{close[0]}'? known: {listed}" if close else f"choose one of: {listed}"
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:
+    """The error for a name that stands on no shelf, with the nearest spelling."""
+    return BadInput(f"the {kind} must be a known name", f"'{name}'", nearest(name, known))

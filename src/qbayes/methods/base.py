@@ -1,0 +1,143 @@
+"""A method: how a network becomes a posterior.
+
+``attach`` decides where randomness stands, ``loss`` what is minimised, ``optimizer`` how, and ``collect``
+which states are kept as members. Methods are frozen values that check themselves; each is one file on a shelf.
+Losses and optimisers keep a leading stack axis, so that independent networks can be trained as one program.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput, unknown_name
+from qbayes.methods.placement import refuse_functional_dropout, survey
+from qbayes.posterior.likelihood import Likelihood, Outputs
+from qbayes.posterior.sites import Attachment, place_sites
+from qbayes.registry import Shelf
+
+METHODS: Shelf[type["Method"]] = Shelf("method", "qbayes.methods")
+Optimiser = Literal["adam", "adamw", "sgd"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method's options and its training budget for one kind of task."""
+
+    method: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    budget: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """Base of all methods. ``weight_decay`` acts on weights (two or more axes), not on biases or norms."""
+
+    name: ClassVar[str]
+    presets: ClassVar[Mapping[str, Preset]]
+
+    optimiser: Optimiser = "adam"
+    weight_decay: float = 0.0
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.optimiser not in ("adam", "adamw", "sgd"):
+            raise unknown_name("optimiser", self.optimiser, ("adam", "adamw", "sgd"))
+        self.require(self.weight_decay >= 0, "weight_decay", "at least 0")
+        self.require(0 <= self.momentum < 1, "momentum", "at least 0 and below 1")
+
+    def require(self, holds: bool, option: str, must: str) -> None:
+        """Raise unless an option of this method ``holds``."""
+        if not holds:
+            value = getattr(self, option)
+            raise BadInput(f"{self.name}: {option} must be {must}", f"{value!r}", f"change {option}")
+
+    @abstractmethod
+    def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
+        """Where this method puts randomness on ``network``."""
+
+    def attach(self, network: nn.Module, example: Tensor | None = None) -> tuple[nn.Module, Attachment]:
+        """A new module with this method's sites, and what was made stochastic and left alone."""
+        attachment = self.plan(network, example)
+        module = place_sites(network, attachment.sites)
+        if example is not None and any(site.kind == "mask" for site in attachment.sites):
+            refuse_functional_dropout(module, example)
+        return module, attachment
+
+    def loss(self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int) -> Tensor:
+        """Mean negative log-likelihood of the batch: a scalar, or one number a network of a stack.
+
+        ``rows`` is the number N of training rows, for terms that do not grow with the data.
+        """
+        return likelihood.nll(outputs, target).mean(-1)
+
+    def optimizer(
+        self, module: nn.Module, learning_rate: float, *, rows: int, steps_per_epoch: int, epochs: int
+    ) -> torch.optim.Optimizer:
+        """The optimiser of this method for ``module``."""
+        groups = decay_groups(module.named_parameters(), self.weight_decay)
+        if self.optimiser == "sgd":
+            nesterov = self.momentum > 0
+            return torch.optim.SGD(groups, learning_rate, momentum=self.momentum, nesterov=nesterov)
+        kind = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
+        # `capturable` keeps the step count on the device; foreach is the default there.
+        return kind(groups, learning_rate)
+
+    def collect(self, epoch: int, epochs: int) -> bool:
+        """Whether the state after ``epoch`` (from 1) of ``epochs`` is kept as a member."""
+        return epoch == epochs
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, **dataclasses.asdict(self)}
+
+    @classmethod
+    def preset(cls, preset: str, task: str, kind: str) -> Preset:
+        """The preset for a task: ``paper`` by the task's family, ``default`` by its name, then its kind."""
+        family = task.split("/")[0]
+        for key in (f"{preset}/{family}", f"{preset}/{kind}"):
+            if key in cls.presets:
+                return cls.presets[key]
+        tasks = sorted(key.partition("/")[2] for key in cls.presets if key.startswith(f"{preset}/"))
+        raise BadInput(
+            f"the preset '{preset}' of {cls.name} must exist for the task",
+            f"'{task}' ({kind})",
+            f"use it on: {', '.join(tasks)}; or the preset 'default'",
+        )
+
+
+def decay_groups(parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> list[dict[str, Any]]:
+    """Two parameter groups: weights, which decay, and biases, norms and noises, which do not."""
+    weights: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for _, parameter in parameters:
+        if parameter.requires_grad:
+            (weights if parameter.ndim >= 2 else rest).append(parameter)
+    groups = [{"params": weights, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def make_method(name: str, **options: Any) -> Method:
+    """The method called ``name`` with the given options: ``qb.method("mcd", rate=0.2)``."""
+    kind = METHODS[name]
+    known = {field.name for field in dataclasses.fields(kind)}
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of {name}", option, known)
+    try:
+        return kind(**options)
+    except TypeError as error:
+        raise BadInput(f"the options of {name} must have their types", f"{error}", "see the method's docs") from error
+
+
+def nothing_to_attach(method: str, network: nn.Module, example: Tensor | None) -> BadInput:
+    """The error for a network in which a method finds nothing to change."""
+    seen = survey(network, example).left_alone
+    listed = "; ".join(f"{name or '(the network)'}: {why}" for name, why in seen) or "no layer with weights"
+    return BadInput(
+        f"{method} must find a Linear, Conv1d or Conv2d layer to make stochastic",
+        listed,
+        "build the network from these layers, or choose places by name",
+    )

@@ -1,0 +1,108 @@
+r"""Bayes-by-Backprop (Blundell, Cornebise, Kavukcuoglu and Wierstra, *Weight uncertainty in neural networks*, ICML 2015).
+
+A mean-field Gaussian ``q(w) = N(μ, σ²)`` maximises the evidence lower bound; what is minimised is the bound
+for one training row,
+
+.. math:: \mathcal L = -\frac1B \sum_{b} \log p(y_b \mid x_b, w) + \frac{\beta}{N}\, \mathrm{KL}(q \,\|\, \mathcal N(0, \sigma_p^2))
+
+with N the number of training rows (not of batches), B the batch and β the one ``kl_weight``; β = 1 is the exact bound.
+The KL is in closed form, the likelihood term uses local reparametrisation in training.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import unknown_name
+from qbayes.methods.base import METHODS, Method, Preset, nothing_to_attach
+from qbayes.methods.placement import survey
+from qbayes.posterior.likelihood import Likelihood, Outputs
+from qbayes.posterior.sites import Attachment, Site, gaussian_layers
+
+
+@METHODS.register("bbb")
+@dataclass(frozen=True, kw_only=True)
+class BayesByBackprop(Method):
+    """Mean-field variational inference.
+
+    ``start="network"`` puts μ at the network's weights (a trained point network starts there, see ``fit(start=…)``);
+    ``"uniform"`` at U(±0.01), as the paper's. Biases are deterministic unless ``gaussian_bias``.
+    """
+
+    name: ClassVar[str] = "bbb"
+    prior_sigma: float = 1.0
+    kl_weight: float = 1.0
+    sigma_linear: float = 0.02
+    sigma_conv: float = 0.01
+    start: Literal["network", "uniform"] = "network"
+    gaussian_bias: bool = False
+
+    # softplus(−3) and softplus(−10): the paper's first σ of linear layers and of convolutions.
+    _PAPER: ClassVar[Mapping[str, object]] = {"sigma_linear": 0.048587, "sigma_conv": 4.5399e-5, "start": "uniform"}
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "default/classification": Preset(
+            {"prior_sigma": 0.1, "kl_weight": 0.1}, {"epochs": 60, "batch_size": 128, "learning_rate": 1e-3}
+        ),
+        "default/regression": Preset(
+            {"prior_sigma": 0.5}, {"epochs": 500, "batch_size": 128, "learning_rate": 1e-2}
+        ),
+        "default/cifar10": Preset(
+            {"prior_sigma": 0.05, "kl_weight": 0.01},
+            {"epochs": 150, "batch_size": 256, "learning_rate": 3e-3, "warmup": 0.05},
+        ),
+        "paper/uci": Preset(
+            {"prior_sigma": 1.0, "kl_weight": 1.0, **_PAPER},
+            {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-2},
+        ),
+        "paper/mnist": Preset(
+            {"prior_sigma": 0.1, "kl_weight": 0.1, **_PAPER},
+            {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3},
+        ),
+        "paper/cifar10": Preset(
+            {"prior_sigma": 0.05, "kl_weight": 0.01, **_PAPER},
+            {"epochs": 300, "batch_size": 256, "learning_rate": 1e-3},
+        ),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.prior_sigma > 0, "prior_sigma", "above 0")
+        self.require(self.kl_weight >= 0, "kl_weight", "at least 0")
+        self.require(self.sigma_linear > 0, "sigma_linear", "above 0")
+        self.require(self.sigma_conv > 0, "sigma_conv", "above 0")
+        self.require(self.weight_decay == 0, "weight_decay", "0: the prior takes its place")
+        if self.start not in ("network", "uniform"):
+            raise unknown_name("start of bbb", self.start, ("network", "uniform"))
+
+    def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
+        seen = survey(network, example)
+        rank = {name: index for index, name in enumerate(seen.modules)}
+        sites: list[Site] = []
+        number = 0
+        for layer in sorted(seen.layers, key=lambda layer: rank[layer.name]):
+            bias = number + 1 if self.gaussian_bias and layer.module.bias is not None else None
+            sigma = self.sigma_conv if layer.is_convolution else self.sigma_linear
+            sites.append(Site(number, "gaussian", layer.name, "replace", sigma=sigma, bias_number=bias))
+            number += 1 if bias is None else 2
+        if not sites:
+            raise nothing_to_attach("bbb", network, example)
+        return Attachment(tuple(sites), seen.left_alone)
+
+    def attach(self, network: nn.Module, example: Tensor | None = None) -> tuple[nn.Module, Attachment]:
+        module, attachment = super().attach(network, example)
+        if self.start == "uniform":
+            for layer in gaussian_layers(module):
+                nn.init.uniform_(layer.weight_mean, -0.01, 0.01)
+        return module, attachment
+
+    def loss(self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int) -> Tensor:
+        fit = super().loss(module, outputs, target, likelihood, rows)
+        return fit + (self.kl_weight / rows) * self.kl(module)
+
+    def kl(self, module: nn.Module) -> Tensor:
+        """``KL(q ‖ p)`` summed over the Gaussian layers, in nats."""
+        return torch.stack([layer.kl(self.prior_sigma) for layer in gaussian_layers(module)]).sum()

@@ -1,0 +1,143 @@
+r"""Monte Carlo dropout (Gal and Ghahramani, *Dropout as a Bayesian approximation*, ICML 2016).
+
+Masks stay on at prediction; each draw is a sub-network:
+
+.. math:: y = f\bigl(\tfrac{1}{1-p}\, k \odot x\bigr), \qquad k \sim \mathrm{Bernoulli}(1-p)
+
+Placement ``default``: a mask before every weight-bearing layer except the first, element-wise on features and
+channel-wise on feature maps. Placement ``paper``: where the network's ``paper_masks`` says. A network's own
+Dropout layers become sites with their own rate, and the layer behind one gets no second mask.
+"""
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput, unknown_name
+from qbayes.methods.base import METHODS, Method, Preset, nothing_to_attach
+from qbayes.methods.placement import Survey, survey
+from qbayes.posterior.mask import check_rate
+from qbayes.posterior.sites import Attachment, Place, Site
+
+
+@METHODS.register("mcd")
+@dataclass(frozen=True, kw_only=True)
+class MCDropout(Method):
+    """MC dropout.
+
+    ``rates`` overrides the rate by module name or pattern (``{"conv*": 0.1, "fc": 0}``): 0 takes a mask away, a
+    rate for a layer without a mask puts one before it. ``after`` names modules with a mask behind them.
+    """
+
+    name: ClassVar[str] = "mcd"
+    rate: float = 0.1
+    placement: Literal["default", "paper"] = "default"
+    rates: Mapping[str, float] = field(default_factory=dict[str, float])
+    after: tuple[str, ...] = ()
+    weight_decay: float = 1e-5
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "default/classification": Preset({"rate": 0.2}, {"epochs": 60, "batch_size": 128, "learning_rate": 1e-3}),
+        "default/regression": Preset({"rate": 0.02}, {"epochs": 500, "batch_size": 128, "learning_rate": 3e-3}),
+        "default/cifar10": Preset(
+            {"rate": 0.05, "optimiser": "sgd", "weight_decay": 5e-4},
+            {"epochs": 150, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05},
+        ),
+        "paper/uci": Preset(
+            {"rate": 0.2, "placement": "paper", "weight_decay": 5e-5},
+            {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3},
+        ),
+        "paper/mnist": Preset(
+            {"rate": 0.2, "placement": "paper", "weight_decay": 1e-5},
+            {"epochs": 100, "batch_size": 128, "learning_rate": 1e-3},
+        ),
+        "paper/cifar10": Preset(
+            {"rate": 0.15, "placement": "paper", "weight_decay": 1e-5},
+            {"epochs": 300, "batch_size": 256, "learning_rate": 5e-3},
+        ),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate(self.rate, "of mcd")
+        for name, rate in self.rates.items():
+            check_rate(rate, f"for '{name}'")
+        if self.placement not in ("default", "paper"):
+            raise unknown_name("placement", self.placement, ("default", "paper"))
+
+    def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
+        seen = survey(network, example)
+        places = self._paper_places(network, seen) if self.placement == "paper" else self._default_places(seen)
+        for name in self.after:
+            if name not in seen.modules:
+                raise unknown_name("module of the network", name, seen.modules)
+            places.setdefault((name, "after"), self.rate)
+        self._override(places, seen)
+        sites = tuple(
+            Site(number, "mask", name, place, rate, _channelwise(seen.modules[name], place))
+            for number, ((name, place), rate) in enumerate(
+                item for item in _in_order(places, seen) if item[1] > 0
+            )
+        )
+        if not sites:
+            raise nothing_to_attach("mcd", network, example)
+        layers = {layer.name for layer in seen.layers}
+        bare = layers - {site.module for site in sites} - {layer.name for layer in seen.layers if layer.masked}
+        return Attachment(sites, (*((name, "no mask before it") for name in sorted(bare)), *seen.left_alone))
+
+    def _default_places(self, seen: Survey) -> dict[tuple[str, Place], float]:
+        places: dict[tuple[str, Place], float] = {
+            (name, "replace"): float(dropout.p)  # pyright: ignore[reportArgumentType]
+            for name, dropout in seen.dropouts
+        }
+        for layer in seen.layers[1:]:
+            if not layer.masked:
+                places[layer.name, "before"] = self.rate
+        return places
+
+    def _paper_places(self, network: nn.Module, seen: Survey) -> dict[tuple[str, Place], float]:
+        marks: Any = getattr(network, "paper_masks", None)
+        if not marks:
+            raise BadInput(
+                "the placement 'paper' needs a network that names its places in paper_masks",
+                type(network).__name__,
+                "use placement='default', or after=(…) and rates={…} by module name",
+            )
+        places: dict[tuple[str, Place], float] = {}
+        for mark in marks:
+            place, _, name = mark.partition(":")
+            if name not in seen.modules:
+                raise unknown_name("module in paper_masks", name, seen.modules)
+            places[name, "after" if place == "after" else "before"] = self.rate
+        return places
+
+    def _override(self, places: dict[tuple[str, Place], float], seen: Survey) -> None:
+        layers = [layer.name for layer in seen.layers]
+        for pattern, rate in self.rates.items():
+            known = [key for key in places if fnmatch.fnmatchcase(key[0], pattern)]
+            fresh = [name for name in layers if fnmatch.fnmatchcase(name, pattern)]
+            if not known and not fresh:
+                raise unknown_name("layer in rates", pattern, {*layers, *(name for name, _ in places)})
+            for key in known:
+                places[key] = rate
+            for name in fresh if not known else ():
+                places[name, "before"] = rate
+
+
+def _channelwise(module: nn.Module, place: Place) -> bool:
+    """Feature maps lose whole channels: neighbouring pixels tell the same (Tompson et al., CVPR 2015)."""
+    if place == "replace":
+        return not isinstance(module, nn.Dropout)
+    # on plain features (rows, features) channel-wise and element-wise are the same thing.
+    return place == "after" or not isinstance(module, nn.Linear)
+
+
+def _in_order(
+    places: dict[tuple[str, Place], float], seen: Survey
+) -> list[tuple[tuple[str, Place], float]]:
+    """Site numbers follow the order in which the network registers its modules: stable across runs."""
+    rank = {name: index for index, name in enumerate(seen.modules)}
+    return sorted(places.items(), key=lambda item: (rank[item[0][0]], item[0][1] == "after"))

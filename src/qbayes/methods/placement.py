@@ -1,0 +1,152 @@
+"""Which layers of a network can become stochastic, in which order they run, and what feeds them.
+
+With an example input the network is run once and watched: the order is that of execution, and a layer that
+reads what a Dropout layer wrote is known. Without one, the order of registration stands in for it.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from qbayes.errors import BadInput
+from qbayes.posterior.gaussian import WEIGHTED_TYPES
+
+DROPOUT_TYPES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+_FUNCTIONAL_DROPOUT: frozenset[Callable[..., Any]] = frozenset(
+    {F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout}
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A weight-bearing layer in the order it runs; ``masked`` when a Dropout layer feeds it already."""
+
+    name: str
+    module: nn.Module
+    masked: bool
+
+    @property
+    def is_convolution(self) -> bool:
+        return not isinstance(self.module, nn.Linear)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The layers that can carry weights or masks, the network's own Dropout layers, and the rest."""
+
+    layers: tuple[Layer, ...]
+    dropouts: tuple[tuple[str, nn.Module], ...]
+    left_alone: tuple[tuple[str, str], ...]
+    modules: dict[str, nn.Module]
+
+
+def survey(network: nn.Module, example: Tensor | None) -> Survey:
+    """Look over ``network``; ``example`` is a batch of standardised inputs."""
+    named = dict(network.named_modules())
+    weighted = {name: module for name, module in named.items() if type(module) in WEIGHTED_TYPES}
+    dropouts = {name: module for name, module in named.items() if type(module) in DROPOUT_TYPES}
+    order, masked = _watched(network, example) if example is not None else _registered(named)
+    left = [(name, why) for name, module in named.items() if (why := _why_left(name, module, weighted))]
+    left += [(name, "never ran on the example") for name in weighted if name not in order]
+    ordered = [name for name in order if name in weighted]
+    layers = tuple(Layer(name, weighted[name], name in masked) for name in ordered)
+    return Survey(layers, tuple(dropouts.items()), tuple(left), named)
+
+
+def _why_left(name: str, module: nn.Module, weighted: dict[str, nn.Module]) -> str | None:
+    if name in weighted or not any(True for _ in module.parameters(recurse=False)):
+        return None
+    kind = type(module).__name__
+    if isinstance(module, WEIGHTED_TYPES):
+        return f"{kind} is a subclass whose weights may be read elsewhere: deterministic"
+    return f"{kind}: deterministic"
+
+
+def _registered(named: dict[str, nn.Module]) -> tuple[list[str], set[str]]:
+    order: list[str] = []
+    masked: set[str] = set()
+    behind_dropout = False
+    for name, module in named.items():
+        if type(module) in WEIGHTED_TYPES:
+            order.append(name)
+            if behind_dropout:
+                masked.add(name)
+        if not list(module.children()) and type(module) is not nn.Flatten:
+            behind_dropout = type(module) in DROPOUT_TYPES
+    return order, masked
+
+
+def _watched(network: nn.Module, example: Tensor) -> tuple[list[str], set[str]]:
+    """Run a copy in evaluation; a Dropout's output gets storage of its own, by which its readers are known."""
+    order: list[str] = []
+    masked: set[str] = set()
+    from_dropout: list[Tensor] = []
+    twin = copy.deepcopy(network).eval()
+
+    def after_dropout(_: nn.Module, __: Any, output: Tensor) -> Tensor:
+        from_dropout.append(output.clone())
+        return from_dropout[-1]
+
+    def before_layer(name: str) -> Callable[[nn.Module, Any], None]:
+        def seen(_: nn.Module, inputs: Any) -> None:
+            if name not in order:
+                order.append(name)
+            storage = inputs[0].untyped_storage().data_ptr()
+            if any(storage == kept.untyped_storage().data_ptr() for kept in from_dropout):
+                masked.add(name)
+
+        return seen
+
+    for name, module in twin.named_modules():
+        if type(module) in DROPOUT_TYPES:
+            module.register_forward_hook(after_dropout)
+        elif type(module) in WEIGHTED_TYPES:
+            module.register_forward_pre_hook(before_layer(name))
+    run_example(twin, example)
+    return order, masked
+
+
+def run_example(network: nn.Module, example: Tensor) -> Any:
+    """One forward pass without gradients; a failure names the shapes."""
+    try:
+        with torch.no_grad():
+            return network(example)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise BadInput(
+            f"the network must take inputs of shape (rows, {', '.join(map(str, example.shape[1:]))})",
+            f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            "give a network made for this task's inputs",
+        ) from error
+
+
+class _DropoutWatch(TorchFunctionMode):
+    """Notes calls of functional dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: str | None = None
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _FUNCTIONAL_DROPOUT:
+            self.seen = func.__name__
+        return func(*args, **(kwargs or {}))
+
+
+def refuse_functional_dropout(network: nn.Module, example: Tensor) -> None:
+    """Functional dropout is off in evaluation and cannot be keyed: a draw would silently lack it."""
+    with _DropoutWatch() as watch:
+        run_example(copy.deepcopy(network).eval(), example)
+    if watch.seen is not None:
+        raise BadInput(
+            "dropout must be a layer of the network to become a site",
+            f"a call of torch.nn.functional.{watch.seen} in forward",
+            "use an nn.Dropout module instead, or remove it and let the method place masks",
+        )

@@ -1,0 +1,45 @@
+r"""The control: one point estimate, no uncertainty in the weights.
+
+.. math:: \hat w = \arg\min_w -\frac1N \sum_n \log p(y_n \mid x_n, w) + \lambda \lVert w \rVert^2
+
+With ``chains=M`` in ``fit`` it becomes the deep ensemble of Lakshminarayanan, Pritzel and Blundell (NeurIPS 2017).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput
+from qbayes.methods.base import METHODS, Method, Preset
+from qbayes.methods.placement import survey
+from qbayes.posterior.sites import Attachment
+
+
+@METHODS.register("pointwise")
+@dataclass(frozen=True, kw_only=True)
+class Pointwise(Method):
+    """Maximum a posteriori with weight decay as the prior."""
+
+    name: ClassVar[str] = "pointwise"
+    weight_decay: float = 1e-4
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "default/classification": Preset({}, {"epochs": 30, "batch_size": 128, "learning_rate": 1e-3}),
+        "default/regression": Preset({}, {"epochs": 300, "batch_size": 128, "learning_rate": 1e-2}),
+        "default/cifar10": Preset(
+            {"optimiser": "sgd", "weight_decay": 5e-4},
+            {"epochs": 120, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05},
+        ),
+        "paper/uci": Preset({"weight_decay": 5e-5}, {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3}),
+        "paper/mnist": Preset({"weight_decay": 1e-4}, {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3}),
+        "paper/cifar10": Preset({"weight_decay": 1e-5}, {"epochs": 300, "batch_size": 256, "learning_rate": 1e-3}),
+    }
+
+    def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
+        if not any(True for _ in network.parameters()):
+            raise BadInput("a network must have parameters to train", "none", "give a network with layers")
+        seen = survey(network, example)
+        everything = [(layer.name, "a point estimate") for layer in seen.layers]
+        return Attachment((), (*everything, *seen.left_alone))

@@ -1,0 +1,262 @@
+r"""Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin, ICML 2014), scale-adapted
+(Springenberg, Klein, Falkner and Hutter, *Bayesian optimization with robust Bayesian neural networks*, NeurIPS 2016).
+
+With ``U(θ) = −N·E[log p(y | x, θ)] + ½ λ ‖θ‖²`` and the step size ε,
+
+.. math::
+    v &\leftarrow (1 - C)\, v - \epsilon^2 \hat V^{-1/2} \nabla U(\theta)
+        + \mathcal N\bigl(0,\; \max(0,\, 2 \epsilon^2 \hat V^{-1/2} C - \epsilon^4)\, T\bigr) \\
+    \theta &\leftarrow \theta + v
+
+``V̂`` estimates the second moment of the gradient with the adaptive window ``τ`` and is frozen after burn-in. The
+variance is clamped at 0: without that it turns negative where ``V̂`` is large.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput
+from qbayes.methods.base import METHODS, Method, Preset
+from qbayes.methods.pointwise import Pointwise
+from qbayes.posterior.likelihood import Likelihood, Outputs
+from qbayes.posterior.sites import Attachment
+
+
+class SGHMC(torch.optim.Optimizer):
+    """Scale-adapted SGHMC as an ordinary optimiser: ``loss.backward(); sampler.step()``.
+
+    The loss is the *mean* negative log-likelihood of a batch; ``rows`` (N) turns it into the energy. ``burn_in``,
+    ``resample_momentum`` and ``resample_prior`` count steps (0: never resample). The prior precision λ of each tensor
+    is resampled from ``Gamma(10 + n/2, 10 + ‖θ‖²/2)``, or stays at ``prior_precision``. With ``stacked`` the first
+    axis of every parameter counts independent networks, each with its own λ.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
+        lr: float = 1e-2,
+        *,
+        rows: int,
+        burn_in: int = 1000,
+        friction: float = 0.05,
+        resample_momentum: int = 50,
+        resample_prior: int = 100,
+        prior_precision: float = 100.0,
+        temperature: float = 1.0,
+        stacked: bool = False,
+    ) -> None:
+        if lr <= 0 or not 0 < friction < 1 or rows < 1 or temperature < 0 or prior_precision < 0:
+            raise BadInput(
+                "SGHMC needs lr > 0, 0 < friction < 1, rows ≥ 1, temperature ≥ 0 and prior_precision ≥ 0",
+                f"lr={lr}, friction={friction}, rows={rows}, temperature={temperature}, "
+                f"prior_precision={prior_precision}",
+                "start from lr=1e-2, friction=0.05, temperature=1",
+            )
+        defaults = {
+            "lr": lr,
+            "rows": rows,
+            "burn_in": burn_in,
+            "friction": friction,
+            "resample_momentum": resample_momentum,
+            "resample_prior": resample_prior,
+            "prior_precision": prior_precision,
+            "temperature": temperature,
+            "stacked": stacked,
+        }
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                self._step_group(group, parameters)
+        return loss
+
+    def _step_group(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self._begin(parameter, group)
+        states = [self.state[parameter] for parameter in parameters]
+        step = int(states[0]["step"])
+        if group["resample_prior"] and step % group["resample_prior"] == 0:
+            for parameter, state in zip(parameters, states, strict=True):
+                state["precision"] = _resampled_precision(parameter, group["stacked"])
+        gradients = torch._foreach_mul([_gradient(p) for p in parameters], float(group["rows"]))
+        torch._foreach_addcmul_(gradients, [s["precision"].expand_as(p) for s, p in zip(states, parameters, strict=True)], parameters)
+        if step < group["burn_in"]:
+            _adapt(states, gradients)
+        inverse_root = torch._foreach_add([state["second_moment"] for state in states], 1e-16)
+        torch._foreach_rsqrt_(inverse_root)
+        step_sizes = torch._foreach_mul(inverse_root, group["lr"] ** 2)
+        if group["resample_momentum"] and step % group["resample_momentum"] == 0:
+            _resample_momentum(states, step_sizes, group["temperature"])
+        _move(states, parameters, gradients, step_sizes, group)
+        for state in states:
+            state["step"] += 1
+
+    def _begin(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        ones = torch.ones_like(parameter, memory_format=torch.preserve_format)
+        per_network = (parameter.shape[0],) + (1,) * (parameter.ndim - 1) if group["stacked"] else (1,) * parameter.ndim
+        state["step"] = 0
+        state["velocity"] = torch.zeros_like(ones)
+        state["window"] = ones.clone()
+        state["gradient_mean"] = torch.zeros_like(ones)
+        state["second_moment"] = ones
+        state["precision"] = parameter.new_full(per_network, group["prior_precision"])
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
+
+
+def _adapt(states: list[dict[str, Any]], gradients: list[Tensor]) -> None:
+    """``τ ← τ (1 − g²/V̂) + 1``, then ``g`` and ``V̂`` move by ``1/(τ + 1)`` towards ``∇U`` and ``∇U²``.
+
+    The share is below 1, so that V̂ stays an average over several gradients: with 1/τ it would follow the last one.
+    """
+    windows = [state["window"] for state in states]
+    means = [state["gradient_mean"] for state in states]
+    seconds = [state["second_moment"] for state in states]
+    ratios = torch._foreach_div(torch._foreach_mul(means, means), torch._foreach_add(seconds, 1e-16))
+    torch._foreach_mul_(windows, torch._foreach_add(torch._foreach_neg(ratios), 1.0))
+    torch._foreach_add_(windows, 1.0)
+    shares = torch._foreach_reciprocal(torch._foreach_add(windows, 1.0))
+    torch._foreach_lerp_(means, gradients, shares)
+    torch._foreach_lerp_(seconds, torch._foreach_mul(gradients, gradients), shares)
+
+
+def _resampled_precision(parameter: nn.Parameter, stacked: bool) -> Tensor:
+    """``λ ~ Gamma(10 + n/2, 10 + ‖θ‖²/2)``: conjugate to the Gaussian prior under a Gamma(10, 10) hyper-prior."""
+    axes = list(range(1, parameter.ndim)) if stacked else list(range(parameter.ndim))
+    squares = (parameter * parameter).sum(axes, keepdim=True) if axes else parameter * parameter
+    count = parameter.numel() / squares.numel()
+    shape = torch.full_like(squares, 10.0 + count / 2)
+    return torch._standard_gamma(shape) / (10.0 + squares / 2)
+
+
+def _resample_momentum(states: list[dict[str, Any]], step_sizes: list[Tensor], temperature: float) -> None:
+    """``v ~ N(0, T ε² V̂^(−1/2))``: the momentum's stationary distribution."""
+    for state, size in zip(states, step_sizes, strict=True):
+        state["velocity"].normal_().mul_((size * temperature).sqrt())
+
+
+def _move(
+    states: list[dict[str, Any]],
+    parameters: list[nn.Parameter],
+    gradients: list[Tensor],
+    step_sizes: list[Tensor],
+    group: dict[str, Any],
+) -> None:
+    friction, epsilon = group["friction"], group["lr"]
+    velocities = [state["velocity"] for state in states]
+    torch._foreach_mul_(velocities, 1.0 - friction)
+    torch._foreach_addcmul_(velocities, step_sizes, gradients, value=-1.0)
+    if group["temperature"] > 0:
+        deviations = torch._foreach_mul(step_sizes, 2.0 * friction)
+        torch._foreach_sub_(deviations, epsilon**4)
+        torch._foreach_clamp_min_(deviations, 0.0)
+        torch._foreach_mul_(deviations, group["temperature"])
+        torch._foreach_sqrt_(deviations)
+        torch._foreach_addcmul_(velocities, deviations, [torch.randn_like(v) for v in velocities])
+    torch._foreach_add_(parameters, velocities)
+
+
+@METHODS.register("sghmc")
+@dataclass(frozen=True, kw_only=True)
+class SGHMCMethod(Method):
+    """Members from one chain of SGHMC: ``members`` states, every ``every`` epochs, up to the last epoch.
+
+    ``burn_in`` is in epochs (None: until the first member). ``likelihood_weight`` above 1 sharpens the likelihood (a cold posterior);
+    ``temperature`` scales the injected noise.
+    """
+
+    name: ClassVar[str] = "sghmc"
+    members: int = 20
+    every: int = 2
+    burn_in: int | None = None
+    friction: float = 0.05
+    resample_momentum: int = 50
+    resample_prior: int = 100
+    prior_precision: float = 100.0
+    likelihood_weight: float = 1.0
+    temperature: float = 1.0
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "default/classification": Preset(
+            {}, {"epochs": 100, "batch_size": 128, "learning_rate": 1e-2, "schedule": "constant"}
+        ),
+        "default/regression": Preset(
+            {}, {"epochs": 500, "batch_size": 128, "learning_rate": 1e-2, "schedule": "constant"}
+        ),
+        "default/cifar10": Preset(
+            {"likelihood_weight": 16.0},
+            {"epochs": 200, "batch_size": 256, "learning_rate": 1e-2, "schedule": "constant"},
+        ),
+        "paper/uci": Preset(
+            {"burn_in": 200, "resample_momentum": 10, "resample_prior": 5, "likelihood_weight": 2.0},
+            {"epochs": 300, "batch_size": 128, "learning_rate": 1e-2, "schedule": "constant"},
+        ),
+        "paper/mnist": Preset(
+            {"burn_in": 20, "resample_prior": 15},
+            {"epochs": 100, "batch_size": 256, "learning_rate": 1e-2, "schedule": "constant"},
+        ),
+        "paper/cifar10": Preset(
+            {"burn_in": 200, "resample_prior": 25, "likelihood_weight": 16.0},
+            {"epochs": 300, "batch_size": 256, "learning_rate": 1e-2, "schedule": "constant"},
+        ),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.members >= 1, "members", "at least 1")
+        self.require(self.every >= 1, "every", "at least 1")
+        self.require(self.burn_in is None or self.burn_in >= 0, "burn_in", "at least 0 epochs")
+        self.require(0 < self.friction < 1, "friction", "above 0 and below 1")
+        self.require(self.likelihood_weight > 0, "likelihood_weight", "above 0")
+        self.require(self.temperature >= 0, "temperature", "at least 0")
+        self.require(self.weight_decay == 0, "weight_decay", "0: the prior takes its place")
+
+    def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
+        everything = Pointwise().plan(network, example).left_alone
+        return Attachment((), tuple((name, why.replace("a point estimate", "sampled as members")) for name, why in everything))
+
+    def loss(self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int) -> Tensor:
+        return self.likelihood_weight * super().loss(module, outputs, target, likelihood, rows)
+
+    def optimizer(
+        self, module: nn.Module, learning_rate: float, *, rows: int, steps_per_epoch: int, epochs: int
+    ) -> torch.optim.Optimizer:
+        first_member = epochs - self.every * (self.members - 1)
+        burn_in = first_member - 1 if self.burn_in is None else self.burn_in
+        if first_member < 1 or burn_in >= first_member:
+            raise BadInput(
+                f"sghmc must have epochs for its burn-in ({burn_in}) and for {self.members} members, one every {self.every}",
+                f"{epochs} epochs",
+                f"train for at least {max(burn_in, 0) + self.every * (self.members - 1) + 1} epochs, or keep fewer members",
+            )
+        return SGHMC(
+            (p for p in module.parameters() if p.requires_grad),
+            learning_rate,
+            rows=rows,
+            burn_in=burn_in * steps_per_epoch,
+            friction=self.friction,
+            resample_momentum=self.resample_momentum,
+            resample_prior=self.resample_prior,
+            prior_precision=self.prior_precision,
+            temperature=self.temperature,
+        )
+
+    def collect(self, epoch: int, epochs: int) -> bool:
+        left = epochs - epoch
+        return left % self.every == 0 and left < self.every * self.members

@@ -1,0 +1,118 @@
+"""``Scores``: what ``evaluate`` measured, as one value; ``METRICS``: how each number is shown."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from qbayes.errors import BadInput, unknown_name
+
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How tables show a score: ``better`` is "neither" where neither direction is a merit by itself."""
+
+    label: str
+    unit: str
+    better: Literal["lower", "higher", "neither"]
+    format: str = ".4f"
+
+    def show(self, value: float) -> str:
+        return format(value, self.format)
+
+
+METRICS: dict[str, Metric] = {
+    "error": Metric("error", "share", "lower", ".2%"),
+    "nll": Metric("NLL", "nat", "lower"),
+    "brier": Metric("Brier", "", "lower"),
+    "ece": Metric("ECE", "share", "lower", ".2%"),
+    "ece_adaptive": Metric("ECE, equal mass", "share", "lower", ".2%"),
+    "ece_per_batch": Metric("ECE, per batch (inflated)", "share", "lower", ".2%"),
+    "entropy": Metric("entropy", "nat", "neither"),
+    "mutual_information": Metric("mutual information", "nat", "neither"),
+    "rmse": Metric("RMSE", "target", "lower", ".4g"),
+    "nll_moment_matched": Metric("NLL, moment-matched", "nat", "lower"),
+    "crps": Metric("CRPS", "target", "lower", ".4g"),
+    "coverage_90": Metric("90 % coverage", "share", "neither", ".1%"),
+    "interval_width_90": Metric("90 % interval width", "target", "lower", ".4g"),
+    "confusion/entropy": Metric("entropy, confusion", "nat", "higher"),
+    "confusion/mutual_information": Metric("mutual information, confusion", "nat", "higher"),
+    "confusion/auroc": Metric("AUROC", "", "higher"),
+    "confusion/aupr": Metric("AUPR", "", "higher"),
+    "confusion/fpr95": Metric("FPR95", "share", "lower", ".2%"),
+    "confusion/auroc_mutual_information": Metric("AUROC, mutual information", "", "higher"),
+}
+
+
+def metric(name: str) -> Metric:
+    """How to show a score of ``Scores.flat()``: ``error``, ``rotation/3/error``, ``confusion/auroc``."""
+    key = name if name.startswith("confusion/") else name.rsplit("/", 1)[-1]
+    if key not in METRICS:
+        raise unknown_name("metric", name, METRICS)
+    return METRICS[key]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of one posterior on one task: shares from 0 to 1, nats, and the units of the targets.
+
+    ``shifted[shift][level]`` holds the scores at level 1 … 5; ``confusion`` those of telling test from
+    confusion data; ``meta`` what was evaluated and how (task, split, rows, draws, seed, versions, …).
+    """
+
+    clean: Numbers
+    shifted: dict[str, dict[int, Numbers]] = field(default_factory=dict[str, dict[int, Numbers]])
+    confusion: Numbers = field(default_factory=dict[str, float])
+    meta: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def flat(self) -> Numbers:
+        """One name a number: ``error``, ``rotation/3/error``, ``confusion/auroc``."""
+        shifted = {
+            f"{shift}/{level}/{name}": value
+            for shift, levels in self.shifted.items()
+            for level, numbers in levels.items()
+            for name, value in numbers.items()
+        }
+        confusion = {f"confusion/{name}": value for name, value in self.confusion.items()}
+        return self.clean | shifted | confusion
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "clean": _written(self.clean),
+            "shifted": {
+                shift: {str(level): _written(numbers) for level, numbers in levels.items()}
+                for shift, levels in self.shifted.items()
+            },
+            "confusion": _written(self.confusion),
+            "meta": self.meta,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Scores":
+        try:
+            return cls(
+                clean=_read(data["clean"]),
+                shifted={
+                    str(shift): {int(level): _read(numbers) for level, numbers in levels.items()}
+                    for shift, levels in data["shifted"].items()
+                },
+                confusion=_read(data["confusion"]),
+                meta=dict(data["meta"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as cause:
+            raise BadInput(
+                "scores must hold 'clean', 'shifted', 'confusion' and 'meta', with numbers by name",
+                f"{type(cause).__name__}: {cause}",
+                "give what Scores.to_json() wrote",
+            ) from cause
+
+
+def _written(numbers: Numbers) -> dict[str, float | str]:
+    # JSON has no infinity: the NLL of a label that was given probability 0 is written as "inf".
+    return {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
+
+
+def _read(numbers: Mapping[str, Any]) -> Numbers:
+    return {str(name): float(value) for name, value in numbers.items()}

@@ -1,0 +1,82 @@
+"""Builds and loads the C noise kernel once per user; without a compiler the torch version is used instead.
+
+Both give the same bits (a test compares them), so only the speed depends on the compiler.
+``QBAYES_NOISE_KERNEL=off`` keeps to the torch version.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+_SOURCE = Path(__file__).with_name("noise_kernel.c")
+_FLAGS = ("-std=gnu99", "-O3", "-shared", "-fPIC")
+_BUILD_SECONDS = 60
+
+
+class Kernel:
+    """Typed calls into the shared library; the tensors are allocated here and filled there."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._masks = library.qbayes_masks
+        self._masks.restype = None
+        i64, u64, u32, ptr = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
+        self._masks.argtypes = [ptr, ptr, i64, i64, i64, i64, u64, u32, u32]
+        self._uniforms = library.qbayes_uniforms
+        self._uniforms.restype = None
+        self._uniforms.argtypes = [ptr, ptr, i64, i64, u64, u32]
+
+    def masks(
+        self, draws: Tensor, shape: tuple[int, ...], seed: int, site: int, first_row: int, threshold: int
+    ) -> Tensor:
+        out = torch.empty(shape, dtype=torch.bool)
+        ids = draws.to(torch.int64).contiguous()
+        rows, elements = shape[-2:]
+        self._masks(
+            out.data_ptr(), ids.data_ptr(), ids.numel(), first_row, rows, elements, seed, site, threshold
+        )
+        return out
+
+    def uniforms(self, draws: Tensor, elements: int, seed: int, site: int) -> Tensor:
+        out = torch.empty((draws.numel(), elements), dtype=torch.float32)
+        ids = draws.to(torch.int64).contiguous()
+        self._uniforms(out.data_ptr(), ids.data_ptr(), ids.numel(), elements, seed, site)
+        return out
+
+
+@functools.cache
+def kernel() -> Kernel | None:
+    """The compiled kernel, or None where there is no compiler, no writable cache, or it is switched off."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or os.environ.get("QBAYES_NOISE_KERNEL") == "off" or sys.platform == "win32":
+        return None
+    try:
+        return Kernel(ctypes.CDLL(str(_built(compiler))))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _built(compiler: str) -> Path:
+    source = _SOURCE.read_bytes()
+    machine = f"{compiler} {' '.join(_FLAGS)} {os.uname().machine} {os.uname().sysname}"
+    name = hashlib.sha256(source + machine.encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qbayes" / "kernels"
+    target = folder / f"noise-{name}.so"
+    if target.exists():
+        return target
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # build beside the target and rename: two processes may build at once, none sees half a file.
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        fresh = Path(scratch) / "noise.so"
+        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(fresh)]
+        subprocess.run(command, check=True, capture_output=True, timeout=_BUILD_SECONDS)
+        os.replace(fresh, target)
+    return target

@@ -1,0 +1,63 @@
+"""A Bernoulli mask on activations: the randomness of MC dropout (Gal and Ghahramani, ICML 2016).
+
+``y = k ⊙ x / (1 − p)`` with ``k ~ Bernoulli(1 − p)``, one ``k`` for each element, or for each channel of a
+feature map.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qbayes import noise
+from qbayes.errors import BadInput
+
+
+def check_rate(rate: float, where: str) -> float:
+    if not 0.0 <= rate < 1.0:
+        raise BadInput(
+            f"the dropout rate {where} must be at least 0 and below 1",
+            f"{rate}",
+            "give the share of activations to drop, such as 0.1",
+        )
+    return float(rate)
+
+
+class Mask(nn.Module):
+    """Drops elements, or whole channels, of its input.
+
+    Training: torch's own generator. Evaluation under a noise stream: the mask of (seed, draw, site, row).
+    Evaluation without one: the identity, which is the network of mean activations.
+    """
+
+    def __init__(self, rate: float, site: int, channelwise: bool = False) -> None:
+        super().__init__()
+        self.rate = check_rate(rate, f"of site {site}")
+        self.site = site
+        self.channelwise = channelwise
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.rate == 0.0:
+            return x
+        shape = x.shape[:2] + (1,) * (x.ndim - 2) if self.channelwise else x.shape
+        if self.training:
+            # dropout of ones is the mask, already divided by 1 − p.
+            return x * F.dropout(torch.ones(shape, dtype=x.dtype, device=x.device), self.rate)
+        stream = noise.current()
+        if stream is None:
+            return x
+        elements = 1
+        for length in shape[1:]:
+            elements *= length
+        keep = noise.keep_masks(
+            stream.draw,
+            stream.seed,
+            self.site,
+            stream.first_row,
+            shape[0],
+            elements,
+            noise.keep_threshold(self.rate),
+        )
+        return x * (keep.view(shape).to(x.dtype) / (1.0 - self.rate))
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}, site={self.site}" + (", channelwise" if self.channelwise else "")

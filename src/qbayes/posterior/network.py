@@ -1,0 +1,136 @@
+"""The posterior of a PyTorch network: its sites draw masks and weights, its members are kept states.
+
+Draw ``d`` uses member ``d mod M``. The draws of a member run as one program under ``torch.func.vmap`` over the
+draw index: what does not depend on noise is computed once, masks fold into the batch, weight draws become
+batched products.
+"""
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from qbayes import noise
+from qbayes.errors import BadInput
+from qbayes.posterior.base import Posterior
+from qbayes.posterior.likelihood import Outputs
+from qbayes.posterior.predictive import Predictive, predictive_from_outputs
+from qbayes.posterior.signature import Signature
+from qbayes.posterior.sites import Site, gaussian_layers, sites_of, stochastic_layers
+
+# Rows × draws that pass the network at once: feature maps of images, or plain vectors, on CPU and on GPU.
+_ROWS_AT_ONCE = {("image", "cpu"): 2048, ("image", "cuda"): 20480, ("vector", "cpu"): 65536}
+_LARGEST = 1 << 19
+# Weights drawn at once: 2^25 float32 are 128 MiB.
+_WEIGHTS_AT_ONCE = 1 << 25
+
+
+class NetworkPosterior(Posterior):
+    """A network with sites and one or more members, in float."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        members: Sequence[Mapping[str, Tensor]],
+        signature: Signature,
+        *,
+        architecture: Mapping[str, Any] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not members:
+            raise BadInput("a posterior needs at least one member", "none", "collect a state before the end of training")
+        self.network = copy.deepcopy(network).eval().requires_grad_(False)
+        self.members = [{name: value.detach().clone() for name, value in member.items()} for member in members]
+        self.signature = signature
+        self.architecture = None if architecture is None else dict(architecture)
+        self.provenance = dict(provenance or {})
+        self._vectorised = True
+        for member in self.members:
+            self.network.load_state_dict(member)
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.members[0].values())).device
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        return sites_of(self.network)
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether a single member gives different draws."""
+        return next(stochastic_layers(self.network), None) is not None
+
+    def to(self, device: torch.device | str) -> "NetworkPosterior":
+        """This posterior on another device (itself, changed in place, as modules do)."""
+        self.network.to(device)
+        self.members = [{name: value.to(device) for name, value in member.items()} for member in self.members]
+        return self
+
+    @torch.no_grad()
+    def _predict(
+        self, x: Tensor, draws: int, seed: int, first_row: int, batch_size: int | None
+    ) -> Predictive:
+        pieces: list[tuple[list[int], Outputs]] = []
+        count = len(self.members)
+        for index in range(min(count, draws)):
+            self.network.load_state_dict(self.members[index])
+            mine = list(range(index, draws, count))
+            for group in self._draw_groups(mine):
+                pieces.append((group, self._member_outputs(x, group, seed, first_row, batch_size)))
+        order = torch.tensor([draw for group, _ in pieces for draw in group]).argsort()
+        outputs = pytree.tree_map(lambda *parts: torch.cat(parts)[order], *[out for _, out in pieces])
+        return predictive_from_outputs(outputs, self.signature)
+
+    def _draw_groups(self, draws: list[int]) -> list[list[int]]:
+        """Groups of draws whose sampled weights fit memory together."""
+        weights = sum(layer.weight_mean.numel() for layer in gaussian_layers(self.network))
+        size = len(draws) if weights == 0 else max(1, _WEIGHTS_AT_ONCE // weights)
+        return [draws[start : start + size] for start in range(0, len(draws), size)]
+
+    def _member_outputs(
+        self, x: Tensor, draws: list[int], seed: int, first_row: int, batch_size: int | None
+    ) -> Outputs:
+        """Outputs of the loaded member, ``(draws, rows, …)`` on the CPU."""
+        ids = torch.tensor(draws, device=self.device)
+        weights: dict[int, Tensor] = {}
+        for layer in gaussian_layers(self.network):
+            weights |= layer.draw_weights(seed, ids)
+        size = batch_size or self._rows_at_once(len(draws))
+        parts: list[Outputs] = []
+        for start in range(0, len(x), size):
+            inputs = self.signature.transform.apply(x[start : start + size].to(self.device))
+            out = self._outputs(inputs, ids, seed, first_row + start, weights)
+            parts.append(pytree.tree_map(lambda tensor: tensor.float().cpu(), out))
+        return pytree.tree_map(lambda *pieces: torch.cat(pieces, dim=1), *parts)
+
+    def _outputs(
+        self, inputs: Tensor, draws: Tensor, seed: int, first_row: int, weights: Mapping[int, Tensor]
+    ) -> Outputs:
+        def one(draw: Tensor, drawn: Mapping[int, Tensor]) -> Outputs:
+            with noise.streaming(noise.Stream(seed, draw, first_row, drawn)):
+                return self.network(inputs)
+
+        if not self.is_stochastic:
+            self.signature.likelihood.check(out := self.network(inputs), len(inputs))
+            return pytree.tree_map(lambda tensor: tensor.expand(len(draws), *tensor.shape), out)
+        if self._vectorised:
+            try:
+                return torch.vmap(one)(draws, dict(weights))
+            except RuntimeError as error:
+                if "vmap" not in str(error):
+                    raise
+                self._vectorised = False
+                reason = str(error).splitlines()[0]
+                warnings.warn(f"draws run one by one, the network cannot be vectorised: {reason}", stacklevel=5)
+        single = [one(draws[i], {site: w[i] for site, w in weights.items()}) for i in range(len(draws))]
+        return pytree.tree_map(lambda *tensors: torch.stack(tensors), *single)
+
+    def _rows_at_once(self, draws: int) -> int:
+        form = "image" if len(self.signature.input_shape) > 1 else "vector"
+        together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST)
+        return max(1, together // (draws if self.is_stochastic else 1))

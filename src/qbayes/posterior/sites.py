@@ -1,0 +1,171 @@
+"""The first waist: every method reduces to sites of two kinds on a network, and to several members.
+
+A *mask* stands before or after a module; a *gaussian* replaces a layer. Methods decide where sites go;
+everything downstream (prediction, saving, quantisation, backends) reads the sites and never a method's name.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput, unknown_name
+from qbayes.posterior.gaussian import WEIGHTED_TYPES, GaussianLayer
+from qbayes.posterior.likelihood import ConstantNoise
+from qbayes.posterior.mask import Mask
+
+Place = Literal["before", "after", "replace"]
+_PLACES = ("before", "after", "replace")
+
+
+@dataclass(frozen=True)
+class Site:
+    """One source of randomness: its number keys its noise and is saved with the posterior."""
+
+    number: int
+    kind: Literal["mask", "gaussian"]
+    module: str
+    place: Place
+    rate: float = 0.0
+    channelwise: bool = False
+    sigma: float = 0.01
+    bias_number: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Site":
+        valid = data.get("kind") in ("mask", "gaussian") and data.get("place") in _PLACES
+        if not valid or set(data) != set(cls.__dataclass_fields__):
+            raise BadInput("a site must be a mask or a gaussian with a place", f"{data!r}", "check the file")
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What ``attach`` made stochastic, and what it left alone with the reason."""
+
+    sites: tuple[Site, ...]
+    left_alone: tuple[tuple[str, str], ...] = ()
+
+    def summary(self) -> str:
+        lines = []
+        for site in self.sites:
+            detail = f"rate {site.rate:g}" if site.kind == "mask" else f"sigma {site.sigma:g}"
+            shape = " channel-wise" if site.channelwise else ""
+            lines.append(f"{site.kind:9} {site.place:7} {site.module or '(the network)'}: {detail}{shape}")
+        lines += [f"left alone        {name or '(the network)'}: {why}" for name, why in self.left_alone]
+        return "\n".join(lines)
+
+
+class Masked(nn.Module):
+    """A module with a mask before it, after it, or both."""
+
+    def __init__(self, layer: nn.Module, before: Mask | None, after: Mask | None) -> None:
+        super().__init__()
+        self.before = before
+        self.layer = layer
+        self.after = after
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.layer(x if self.before is None else self.before(x))
+        return y if self.after is None else self.after(y)
+
+
+def place_sites(network: nn.Module, sites: Iterable[Site]) -> nn.Module:
+    """A copy of ``network`` with the sites in place; the original is not touched."""
+    module = copy.deepcopy(network)
+    named = dict(module.named_modules())
+    by_module: dict[str, list[Site]] = {}
+    for site in sites:
+        if site.module not in named:
+            raise unknown_name("module", site.module, named)
+        by_module.setdefault(site.module, []).append(site)
+    for name, here in by_module.items():
+        module = _swap(module, named[name], _stochastic(named[name], here))
+    return module
+
+
+def _stochastic(layer: nn.Module, sites: list[Site]) -> nn.Module:
+    masks: dict[Place, Mask] = {}
+    for site in sites:
+        if site.kind == "gaussian":
+            if not isinstance(layer, WEIGHTED_TYPES):
+                raise BadInput(
+                    "a Gaussian can stand on Linear, Conv1d and Conv2d",
+                    f"{type(layer).__name__} at '{site.module}'",
+                    "leave this layer out",
+                )
+            layer = GaussianLayer(layer, site.number, site.sigma, site.bias_number)
+        else:
+            masks[site.place] = Mask(site.rate, site.number, site.channelwise)
+    if "replace" in masks:
+        layer = masks.pop("replace")
+    return Masked(layer, masks.get("before"), masks.get("after")) if masks else layer
+
+
+def _swap(root: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
+    """Put ``new`` wherever ``old`` stands: a module may be registered under several names."""
+    if root is old:
+        return new
+    for parent in list(root.modules()):
+        for child_name, child in list(parent.named_children()):
+            if child is old and parent is not new:
+                setattr(parent, child_name, new)
+    return root
+
+
+def stochastic_layers(module: nn.Module) -> Iterator[Mask | GaussianLayer]:
+    """The layers that draw noise; a mask of rate 0 draws none."""
+    for layer in module.modules():
+        if isinstance(layer, GaussianLayer) or (isinstance(layer, Mask) and layer.rate > 0):
+            yield layer
+
+
+def gaussian_layers(module: nn.Module) -> Iterator[GaussianLayer]:
+    return (layer for layer in module.modules() if isinstance(layer, GaussianLayer))
+
+
+def sites_of(module: nn.Module) -> tuple[Site, ...]:
+    """The sites of a stochastic network, read off its layers, with the names they had before."""
+    found: list[Site] = []
+    for name, layer in module.named_modules():
+        owner, plain = _unwrapped(module, name.split(".") if name else [])
+        if isinstance(layer, GaussianLayer):
+            found.append(Site(layer.site, "gaussian", plain, "replace", bias_number=layer.bias_site))
+        elif isinstance(layer, Mask):
+            place: Place = "replace"
+            if isinstance(owner, Masked):
+                place = "before" if layer is owner.before else "after"
+            found.append(Site(layer.site, "mask", plain, place, layer.rate, layer.channelwise))
+    return tuple(sorted(found, key=lambda site: site.number))
+
+
+def point_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The plain network's parameters out of a stochastic one's: masks unwrapped, Gaussians at their means."""
+    plain: dict[str, Tensor] = {}
+    for name, value in state.items():
+        *path, leaf = name.split(".")
+        _, prefix = _unwrapped(module, path)
+        owner = module.get_submodule(".".join(path))
+        if leaf.endswith("_rho") and isinstance(owner, GaussianLayer) or isinstance(owner, ConstantNoise):
+            continue
+        if isinstance(owner, GaussianLayer):
+            leaf = leaf.removesuffix("_mean")
+        plain[f"{prefix}.{leaf}" if prefix else leaf] = value
+    return plain
+
+
+def _unwrapped(module: nn.Module, path: list[str]) -> tuple[nn.Module | None, str]:
+    """The module that holds the last part of ``path``, and the path without our wrappers."""
+    kept: list[str] = []
+    owner: nn.Module | None = None
+    here = module
+    for part in path:
+        if not isinstance(here, (Masked, ConstantNoise)):
+            kept.append(part)
+        owner, here = here, here.get_submodule(part)
+    return owner, ".".join(kept)

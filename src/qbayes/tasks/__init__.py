@@ -1,0 +1,8 @@
+"""Tasks: what is learnt, from bundled, downloaded or one's own data."""
+
+from qbayes.tasks.base import Split, Task
+from qbayes.tasks.dataset import DATASETS, Dataset
+from qbayes.tasks.download import data_folder, fetch, verify
+from qbayes.tasks.load import load_task
+
+__all__ = ["DATASETS", "Dataset", "Split", "Task", "data_folder", "fetch", "load_task", "verify"]

@@ -1,0 +1,155 @@
+"""The shelf of data sets: what each one is, where its files are published, and how it is loaded."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from qbayes.errors import BadFile, BadInput, nearest, unknown_name
+from qbayes.registry import Shelf
+from qbayes.tasks.arrays import Kind
+from qbayes.tasks.base import Task
+
+Confusion = bool | Literal["auto"]
+
+
+class MissingFile(BadFile):
+    """Files of a data set are not in the data folder."""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published tar file and its checksum, ``md5:…`` or ``sha256:…``."""
+
+    url: str
+    checksum: str
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that a loader reads.
+
+    ``path`` is relative to the data set's folder and ``also`` lists other places where it may lie. The
+    ``checksum`` is ``md5:…`` or ``sha256:…``. It is published at ``url``, or as a member of ``archive``;
+    a user's own file has neither.
+    """
+
+    path: str
+    checksum: str = ""
+    url: str = ""
+    archive: Archive | None = None
+    also: tuple[str, ...] = ()
+
+    def found(self, folder: Path) -> Path | None:
+        places = (folder / place for place in (self.path, *self.also))
+        return next((place for place in places if place.is_file()), None)
+
+    def published(self) -> str:
+        return self.archive.url if self.archive else self.url
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A member of the shelf.
+
+    ``load(data_folder, variant, **options)`` makes the task: its keyword-only parameters are the options.
+    ``lend(data_folder)`` gives test inputs that serve as confusion data of another set. ``check(path)``
+    raises ``BadFile`` unless a file has the right form. ``variants`` maps short names to folders where
+    one set holds several (``uci/boston``).
+    """
+
+    name: str
+    summary: str
+    kind: Kind
+    terms: str
+    load: Callable[..., Task]
+    files: tuple[DataFile, ...] = ()
+    check: Callable[[Path], None] | None = None
+    lend: Callable[[Path], Tensor] | None = None
+    confusion: str | None = None
+    variants: Mapping[str, str] = field(default_factory=dict)
+
+    def options(self) -> dict[str, Any]:
+        """The options that ``load_task`` takes for this set, with their defaults."""
+        parameters = inspect.signature(self.load).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    def folder(self, data_folder: Path) -> Path:
+        return data_folder / self.name
+
+    def files_of(self, variant: str) -> tuple[DataFile, ...]:
+        """The files of one variant, or all of them; a variant of the user's own has just its table."""
+        if not variant:
+            return self.files
+        inside = self.variants.get(variant, variant)
+        known = tuple(file for file in self.files if file.path.startswith(f"{inside}/"))
+        return known or (DataFile(f"{inside}/data.txt", also=(f"{inside}/data/data.txt",)),)
+
+    def need(self, data_folder: Path, *paths: str) -> list[Path]:
+        """Where the files named (by default all) lie, or an error that says how to get them."""
+        wanted = [file for file in self.files if not paths or file.path in paths]
+        places = [file.found(self.folder(data_folder)) for file in wanted]
+        found = [place for place in places if place is not None]
+        if len(found) < len(wanted):
+            absent = [file for file, place in zip(wanted, places, strict=True) if place is None]
+            raise missing(self, absent, data_folder)
+        return found
+
+
+DATASETS: Shelf[Dataset] = Shelf("data set", "qbayes.tasks.datasets")
+
+
+def missing(dataset: Dataset, files: list[DataFile], data_folder: Path, why: str = "") -> MissingFile:
+    """The error that names the files, where they go, where they are published and their checksums."""
+    folder = dataset.folder(data_folder)
+    listed = "".join(
+        f"\n         {folder / file.path}  {file.checksum or '(any)'}  from {file.published() or 'you'}"
+        for file in files
+    )
+    return MissingFile(
+        f"the files of '{dataset.name}' must be in {folder}",
+        f"{why}{'; ' if why else ''}{len(files)} of them missing:{listed}",
+        f"run 'qbayes data fetch {dataset.name}', or put them there by hand "
+        "(another data folder: --data-dir or QBAYES_DATA)",
+    )
+
+
+def find_dataset(name: str) -> tuple[Dataset, str]:
+    """``uci/boston`` → the set ``uci`` and its variant ``boston``; ``mnist`` → the set and ''."""
+    head, _, variant = name.partition("/")
+    if head not in DATASETS:
+        raise unknown_name("data set", name, [*DATASETS, *(f"uci/{v}" for v in DATASETS["uci"].variants)])
+    dataset = DATASETS[head]
+    if variant and not dataset.variants:
+        raise BadInput(f"'{head}' has no parts", f"'{name}'", f"use '{head}'")
+    if "/" in variant or variant in {".", ".."} or "\\" in variant:
+        raise BadInput(
+            "the name must be set/folder", f"'{name}'", f"for example '{head}/{min(dataset.variants)}'"
+        )
+    return dataset, variant
+
+
+def check_options(dataset: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    for option in given:
+        if option not in known:
+            raise BadInput(
+                f"the options of '{dataset}' must be known ones", f"'{option}'", nearest(option, known)
+            )
+
+
+def borrow(lender: str, data_folder: Path, wanted: Confusion) -> tuple[Tensor | None, str | None]:
+    """Confusion inputs and their name. ``auto``: none where their files are missing; True: then an error."""
+    if wanted not in (True, False, "auto"):
+        raise BadInput("confusion must be 'auto', True or False", f"{wanted!r}", "leave it out for 'auto'")
+    lend = DATASETS[lender].lend
+    if wanted is False or lend is None:
+        return None, None
+    try:
+        return lend(data_folder), lender
+    except MissingFile:
+        if wanted == "auto":
+            return None, None
+        raise

@@ -1,0 +1,40 @@
+"""Diabetes: 442 patients, 10 measurements and the progression after a year (Efron et al., 2004).
+
+Bundled with scikit-learn; read in the units of measurement.
+"""
+
+from pathlib import Path
+
+from sklearn.datasets import load_diabetes
+
+from qbayes.tasks.base import Task
+from qbayes.tasks.dataset import DATASETS, Dataset
+from qbayes.tasks.splits import fixed_split
+
+
+def load(data: Path, variant: str, *, split: int = 0, validation: float = 0.0, seed: int = 0) -> Task:
+    bunch = load_diabetes(scaled=False)
+    x, y = bunch.data, bunch.target
+    train, test = fixed_split(len(x), split)
+    return Task.from_arrays(
+        x[train],
+        y[train],
+        x[test],
+        y[test],
+        kind="regression",
+        validation=validation,
+        seed=seed,
+        labels=["progression"],
+        name="diabetes",
+    )
+
+
+DIABETES = DATASETS.register("diabetes")(
+    Dataset(
+        name="diabetes",
+        summary="442 patients, 10 features, disease progression; nothing to download",
+        kind="regression",
+        terms="public, with scikit-learn",
+        load=load,
+    )
+)

@@ -1,0 +1,113 @@
+"""``load_task``: a task by its name, or from a ``.npz`` file."""
+
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qbayes.errors import BadFile, nearest
+from qbayes.tasks.base import Task
+from qbayes.tasks.dataset import check_options, find_dataset
+from qbayes.tasks.download import data_folder
+
+_NPZ_OPTIONS: dict[str, Any] = {
+    "kind": None,
+    "validation": None,
+    "seed": 0,
+    "standardize": True,
+    "labels": None,
+    "input_range": None,
+    "shifts": None,
+}
+_NPZ_NEEDED = ("x_train", "y_train")
+_NPZ_ARRAYS = (*_NPZ_NEEDED, "x_test", "y_test", "x_validation", "y_validation", "x_confusion")
+# all that numpy is known to raise on damaged bytes, pickles, and single arrays under this name.
+_NPZ_ERRORS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    MemoryError,
+)
+_VALIDATION = 0.1  # of the training rows, for classification
+
+
+def load_task(name: str, data_dir: str | Path | None = None, **options: Any) -> Task:
+    """The task called ``name`` (``digits``, ``mnist``, ``uci/boston``, …) or in the file ``name.npz``.
+
+    Files are read from ``data_dir``, else ``$QBAYES_DATA``, else the cache folder; nothing is downloaded
+    (``fetch`` does that). Options: see ``DATASETS[name].options()``.
+    """
+    if name.endswith(".npz"):
+        return _from_npz(Path(name).expanduser(), options)
+    dataset, variant = find_dataset(name)
+    check_options(name, dataset.options(), options)
+    task = dataset.load(data_folder(data_dir), variant, **options)
+    resolved = {**dataset.options(), **options}
+    confusion = task.confusion_name
+    if confusion is None and resolved.get("confusion") == "auto":
+        confusion = f"none: the files of {dataset.confusion} were not there"
+    provenance = {
+        "task": task.name,
+        "options": resolved,
+        "fingerprint": task.fingerprint,
+        "confusion": confusion,
+    }
+    return replace(task, provenance=provenance)
+
+
+def _from_npz(path: Path, options: dict[str, Any]) -> Task:
+    check_options(path.name, _NPZ_OPTIONS, options)
+    resolved = {**_NPZ_OPTIONS, **options}
+    arrays = _read_npz(path)
+    if resolved["kind"] is None:
+        resolved["kind"] = "classification" if arrays["y_train"].dtype.kind in "iub" else "regression"
+    if resolved["validation"] is None:
+        share = resolved["kind"] == "classification" and "x_validation" not in arrays
+        resolved["validation"] = _VALIDATION if share else 0.0
+    task = Task.from_arrays(
+        arrays["x_train"],
+        arrays["y_train"],
+        arrays.get("x_test"),
+        arrays.get("y_test"),
+        x_validation=arrays.get("x_validation"),
+        y_validation=arrays.get("y_validation"),
+        x_confusion=arrays.get("x_confusion"),
+        name=path.stem,
+        **resolved,
+    )
+    return replace(task, provenance={**task.provenance, "task": str(path), "options": resolved})
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except _NPZ_ERRORS as error:
+        raise _bad_npz(path, f"it cannot be read: {error}") from error
+    except OSError as error:
+        raise BadFile(
+            f"{path} must be a readable file", f"{error.strerror or error}", "check its path and rights"
+        ) from error
+    for name in arrays:
+        if name not in _NPZ_ARRAYS:
+            raise BadFile(f"{path} must hold known arrays only", f"'{name}'", nearest(name, _NPZ_ARRAYS))
+    absent = [name for name in _NPZ_NEEDED if name not in arrays]
+    if absent:
+        raise _bad_npz(path, f"no array {' or '.join(absent)}")
+    return arrays
+
+
+def _bad_npz(path: Path, got: str) -> BadFile:
+    return BadFile(
+        f"{path} must be an .npz file of plain arrays {', '.join(_NPZ_ARRAYS)} (nothing is unpickled)",
+        got,
+        "write it with np.savez(path, x_train=…, y_train=…, x_test=…, y_test=…)",
+    )

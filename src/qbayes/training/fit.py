@@ -1,0 +1,242 @@
+"""``fit``: attach a method's randomness to a network, train it, and give back its posterior."""
+
+import copy
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qbayes import noise
+from qbayes.errors import BadInput
+from qbayes.methods.base import Method
+from qbayes.methods.placement import run_example
+from qbayes.posterior.likelihood import ConstantNoise, Gaussian, Outputs
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.sites import Attachment, point_state
+from qbayes.tasks import Task
+from qbayes.training.budget import Budget
+from qbayes.training.loop import Loop, Run, derived_seed, steps_in_epoch
+from qbayes.training.progress import TrainingProgress
+
+NetworkLike = nn.Module | Callable[[], nn.Module]
+
+
+def fit(
+    network: NetworkLike,
+    task: Task,
+    method: Method,
+    budget: Budget | None = None,
+    *,
+    seed: int = 0,
+    chains: int = 1,
+    start: NetworkPosterior | None = None,
+    device: str | torch.device = "auto",
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> NetworkPosterior:
+    """The posterior of ``network`` on ``task`` by ``method``.
+
+    ``network`` is a module, whose weights are where training starts, or a function that makes one (called under the
+    seed). ``chains`` independent runs become members of one ensemble; ``start`` begins at a trained posterior's point
+    weights. With ``checkpoint`` a folder is kept from which an interrupted run goes on when ``resume`` is given.
+    """
+    noise.check_seed(seed)
+    if chains < 1:
+        raise BadInput("chains must be at least 1", f"{chains}", "leave it at 1 for a single run")
+    budget = budget or default_budget(method, task)
+    place = choose_device(device)
+    begun = time.monotonic()
+    members: list[dict[str, Tensor]] = []
+    losses: list[list[float]] = []
+    module, attachment = prepare(network, task, method, seed=seed, chain=0, start=start)
+    spec = run_spec(network, task, method, budget, seed, chains, module)
+    for chain in range(chains):
+        if chain > 0:
+            module, _ = prepare(network, task, method, seed=seed, chain=chain, start=start)
+        path = None if checkpoint is None else Path(checkpoint) / f"chain-{chain:04d}.checkpoint"
+        run = _train(module, task, method, budget, spec, seed, chain, place, path, resume, progress)
+        members += run.members
+        losses.append(run.losses)
+    provenance = {
+        **spec,
+        "attachment": {"left_alone": [list(item) for item in attachment.left_alone]},
+        "losses": losses,
+        "seconds": round(time.monotonic() - begun, 3),
+        "versions": versions(),
+        "device": device_name(place),
+    }
+    architecture = getattr(_plain(module), "architecture", None)
+    return NetworkPosterior(
+        module.cpu(),
+        members,
+        task.signature,
+        architecture=None if architecture is None else architecture.to_json(),
+        provenance=provenance,
+    ).to(place)
+
+
+def attach(network: nn.Module, method: Method, example: Tensor | None = None) -> nn.Module:
+    """A new module with the method's randomness; ``.attachment`` says what became stochastic and what did not.
+
+    With ``example`` (a batch of network inputs) layers are taken in the order they run, else as registered.
+    """
+    module, attachment = method.attach(network, example)
+    module.attachment = attachment  # pyright: ignore[reportArgumentType]
+    return module
+
+
+def prepare(
+    network: NetworkLike, task: Task, method: Method, *, seed: int, chain: int, start: NetworkPosterior | None
+) -> tuple[nn.Module, Attachment]:
+    """The module to train: built, started, attached, with a noise where the network gives none, and checked."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(seed, "network", chain))
+        if not isinstance(network, nn.Module):
+            plain = network()
+        else:
+            plain = copy.deepcopy(network) if chain == 0 else reinitialised(network)
+        if start is not None:
+            _start_from(plain, start, chain)
+        example = task.example(2)
+        module, attachment = method.attach(plain, example)
+    outputs = run_example(module.eval(), example)
+    likelihood = task.signature.likelihood
+    likelihood.check(outputs, len(example))
+    if isinstance(likelihood, Gaussian) and isinstance(outputs, Tensor):
+        module = ConstantNoise(module, likelihood.shape)
+    return module, attachment
+
+
+def reinitialised(network: nn.Module) -> nn.Module:
+    """A copy with fresh weights, for the next chain of an ensemble."""
+    fresh = copy.deepcopy(network)
+    for name, layer in fresh.named_modules():
+        reset: Any = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        elif any(True for _ in layer.parameters(recurse=False)):
+            raise BadInput(
+                "chains of a module need reset_parameters on every layer with weights",
+                f"{type(layer).__name__} at '{name}' has none",
+                "give fit a function that builds the network instead of the module",
+            )
+    return fresh
+
+
+def default_budget(method: Method, task: Task) -> Budget:
+    return Budget.from_options(method.preset("default", task.name, task.kind).budget)
+
+
+def choose_device(device: str | torch.device) -> torch.device:
+    """``auto`` is CUDA where there is one; a named device must exist."""
+    if str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise BadInput("the device must exist on this machine", f"{device}: {error}", "use auto or cpu") from None
+    return place
+
+
+def run_spec(
+    network: NetworkLike, task: Task, method: Method, budget: Budget, seed: int, chains: int, module: nn.Module
+) -> dict[str, Any]:
+    """What determines the result, as JSON."""
+    architecture = getattr(_plain(module), "architecture", None)
+    return {
+        "task": task.provenance,
+        "network": architecture.to_json() if architecture is not None else {"class": type(_plain(module)).__name__},
+        "method": method.to_json(),
+        "budget": budget.to_json(),
+        "seed": seed,
+        "chains": chains,
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
+    try:
+        found["qbayes"] = version("qbayes")
+    except PackageNotFoundError:
+        found["qbayes"] = "uninstalled"
+    return found
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    return module.network if isinstance(module, ConstantNoise) else module
+
+
+def _start_from(network: nn.Module, start: NetworkPosterior, chain: int) -> None:
+    member = start.members[chain % len(start.members)]
+    state = point_state(start.network, member)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        raise BadInput(
+            "the posterior to start from must have the same network",
+            str(error).splitlines()[-1].strip(),
+            "fit it with the same network and options",
+        ) from None
+
+
+def _train(
+    module: nn.Module,
+    task: Task,
+    method: Method,
+    budget: Budget,
+    spec: dict[str, Any],
+    seed: int,
+    chain: int,
+    device: torch.device,
+    checkpoint: Path | None,
+    resume: bool,
+    progress: bool | None,
+) -> Run:
+    likelihood, rows = task.signature.likelihood, task.train_rows
+    begins = hashlib.sha256(b"".join(_bytes(value) for value in module.state_dict().values())).hexdigest()
+    fingerprint = hashlib.sha256(json.dumps([spec, chain, begins], sort_keys=True).encode()).hexdigest()
+    module.to(device)
+    if budget.channels_last:
+        module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
+    def loss(network: nn.Module, outputs: Outputs, target: Tensor) -> Tensor:
+        return method.loss(network, outputs, target, likelihood, rows)
+
+    steps = steps_in_epoch(rows, budget.batch_size)
+    optimizer = method.optimizer(
+        module, budget.learning_rate, rows=rows, steps_per_epoch=steps, epochs=budget.epochs
+    )
+    title = f"{method.name} on {task.name}" + (f", chain {chain + 1}" if spec["chains"] > 1 else "")
+    with TrainingProgress(title, budget.epochs, progress) as bar:
+        loop = Loop(
+            module,
+            task,
+            budget,
+            loss,
+            optimizer,
+            method.collect,
+            seed=derived_seed(seed, "chain", chain),
+            device=device,
+            fingerprint=fingerprint,
+            checkpoint=checkpoint,
+            progress=bar,
+        )
+        return loop.run(resume=resume)
+
+
+def _bytes(value: Tensor) -> bytes:
+    return value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

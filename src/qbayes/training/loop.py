@@ -1,0 +1,246 @@
+"""One training loop for every method, and later for quantisation-aware training.
+
+Order and noise come from generators seeded here, so that the same seed gives the same bits on the same machine,
+and a resumed run continues with the same bits: a checkpoint holds the parameters, the optimiser, the members, the
+generators, and how far into its epoch the run was.
+"""
+
+import contextlib
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput, Interrupted
+from qbayes.posterior.likelihood import Outputs
+from qbayes.posterior.save import state_to
+from qbayes.tasks import Task
+from qbayes.training.budget import Budget
+from qbayes.training.checkpoint import optimizer_tensors, read_checkpoint, restore_optimizer, write_checkpoint
+from qbayes.training.guard import check_epoch_loss, clip_gradients
+from qbayes.training.progress import TrainingProgress
+
+LossFunction = Callable[[nn.Module, Outputs, Tensor], Tensor]
+_CHECKPOINT_SECONDS = 60.0
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A 63-bit seed for one purpose, from the run's seed and what it is for."""
+    text = "/".join(map(str, parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+@dataclass
+class Run:
+    """A training in progress: what a checkpoint holds."""
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: Tensor | None = None
+    losses: list[float] = field(default_factory=list[float])
+    first_loss: Tensor | None = None
+    members: list[dict[str, Tensor]] = field(default_factory=list[dict[str, Tensor]])
+
+
+class Loop:
+    """Trains ``module`` on ``task`` within ``budget``; ``run`` returns the collected members."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        task: Task,
+        budget: Budget,
+        loss: LossFunction,
+        optimizer: torch.optim.Optimizer,
+        collect: Callable[[int, int], bool],
+        *,
+        seed: int,
+        device: torch.device,
+        fingerprint: str,
+        checkpoint: Path | None = None,
+        progress: TrainingProgress | None = None,
+    ) -> None:
+        self.module, self.task, self.budget = module, task, budget
+        self.loss, self.optimizer, self.collect = loss, optimizer, collect
+        self.device, self.fingerprint = device, fingerprint
+        self.checkpoint, self.progress = checkpoint, progress
+        self.order = torch.Generator().manual_seed(derived_seed(seed, "order"))
+        self.noise_seed = derived_seed(seed, "noise")
+        self.state = Run()
+        self.steps_per_epoch = steps_in_epoch(task.train_rows, budget.batch_size)
+        self._stop = False
+        self._forward = self._compiled() if budget.compile and device.type == "cuda" else module
+
+    def run(self, *, resume: bool = False) -> Run:
+        cuda = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda), self._stop_on_interrupt():
+            torch.manual_seed(self.noise_seed)
+            if resume and self.checkpoint is not None and self.checkpoint.exists():
+                self._restore()
+            self.module.train()
+            self._saved_at = time.monotonic()
+            while self.state.epoch < self.budget.epochs:
+                self._epoch()
+            self.module.eval()
+        if self.checkpoint is not None:
+            self._save(order=self.order.get_state())
+        return self.state
+
+    def _epoch(self) -> None:
+        state = self.state
+        order_before = self.order.get_state()
+        batches = self.task.training_batches(self.budget.batch_size, self.order, self.device, state.epoch)
+        skip = state.step
+        for index, (x, y) in enumerate(batches):
+            if index < skip:
+                # resumed inside this epoch: these batches are done, the generators are already behind them.
+                if index == skip - 1:
+                    self._restore_generators()
+                continue
+            self._step(x, y)
+            if self._stop or self._checkpoint_due():
+                self._save(order=order_before)
+            if self._stop:
+                raise Interrupted(
+                    "a run must be left to finish to give a posterior",
+                    f"stopped in epoch {state.epoch + 1} of {self.budget.epochs}",
+                    f"resume it: the checkpoint is {self.checkpoint}",
+                )
+        self._end_epoch()
+
+    def _step(self, x: Tensor, y: Tensor) -> None:
+        state, budget = self.state, self.budget
+        total = budget.epochs * self.steps_per_epoch
+        rate = budget.rate_at(min(state.epoch * self.steps_per_epoch + state.step, total - 1), total)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("lr_scale", 1.0)
+        if budget.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast("cuda", torch.bfloat16, enabled=budget.bf16 and self.device.type == "cuda"):
+            outputs = self._forward(x)
+        loss = self.loss(self.module, _in_float32(outputs), y)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.sum().backward()
+        if budget.clip is not None:
+            clip_gradients(self.module.parameters(), budget.clip, stacked=loss.ndim > 0)
+        self.optimizer.step()
+        seen = loss.detach() * len(x)
+        state.loss_sum = seen if state.loss_sum is None else state.loss_sum + seen
+        state.step += 1
+
+    def _end_epoch(self) -> None:
+        state = self.state
+        assert state.loss_sum is not None
+        mean = (state.loss_sum / self.task.train_rows).cpu()
+        state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, None
+        check_epoch_loss(mean, state.first_loss, state.epoch)
+        state.first_loss = mean if state.first_loss is None else state.first_loss
+        state.losses.append(float(mean.mean()))
+        if self.collect(state.epoch, self.budget.epochs):
+            state.members.append(state_to(self.module.state_dict(), "cpu"))
+        if self.progress is not None:
+            self.progress.update(state.epoch, state.losses[-1])
+
+    def _compiled(self) -> Any:
+        # CUDA graphs replay a whole step's kernels: small networks are bound by launches otherwise.
+        return torch.compile(self.module, mode="reduce-overhead")
+
+    @contextlib.contextmanager
+    def _stop_on_interrupt(self) -> Iterator[None]:
+        """The first Ctrl-C lets the step finish and writes a checkpoint; a second one interrupts at once."""
+        if self.checkpoint is None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask_to_stop(number: int, frame: FrameType | None) -> None:
+            if self._stop:
+                raise KeyboardInterrupt
+            self._stop = True
+
+        before = signal.signal(signal.SIGINT, ask_to_stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _checkpoint_due(self) -> bool:
+        return self.checkpoint is not None and time.monotonic() - self._saved_at > _CHECKPOINT_SECONDS
+
+    def _save(self, order: Tensor) -> None:
+        if self.checkpoint is None:
+            return
+        state = self.state
+        tensors, numbers = optimizer_tensors(self.optimizer)
+        tensors |= {f"module/{name}": value for name, value in self.module.state_dict().items()}
+        for index, member in enumerate(state.members):
+            tensors |= {f"member/{index}/{name}": value for name, value in member.items()}
+        tensors |= {"order": order, "order_now": self.order.get_state(), "rng": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
+        for name in ("loss_sum", "first_loss"):
+            value = getattr(state, name)
+            if value is not None:
+                tensors[name] = value
+        values = {
+            "fingerprint": self.fingerprint,
+            "epoch": state.epoch,
+            "step": state.step,
+            "losses": state.losses,
+            "members": len(state.members),
+            "numbers": numbers,
+        }
+        write_checkpoint(self.checkpoint, tensors, values)
+        self._saved_at = time.monotonic()
+
+    def _restore(self) -> None:
+        assert self.checkpoint is not None
+        tensors, values = read_checkpoint(self.checkpoint)
+        if values["fingerprint"] != self.fingerprint:
+            raise BadInput(
+                "a run can be resumed only with the settings and data it was started with",
+                f"{self.checkpoint} belongs to another run",
+                "give the same task, network, method, budget and seed, or start again without resume",
+            )
+        module = {n.removeprefix("module/"): t for n, t in tensors.items() if n.startswith("module/")}
+        self.module.load_state_dict(module)
+        restore_optimizer(self.optimizer, tensors, values["numbers"])
+        members: list[dict[str, Tensor]] = [{} for _ in range(values["members"])]
+        for name, value in tensors.items():
+            if name.startswith("member/"):
+                _, index, key = name.split("/", 2)
+                members[int(index)][key] = value
+        loss_sum = tensors["loss_sum"].to(self.device) if "loss_sum" in tensors else None
+        self.state = Run(
+            values["epoch"], values["step"], loss_sum, values["losses"], tensors.get("first_loss"), members
+        )
+        self.order.set_state(tensors["order"])
+        self._kept = tensors
+        if values["step"] == 0:
+            self._restore_generators()
+
+    def _restore_generators(self) -> None:
+        torch.set_rng_state(self._kept["rng"])
+        self.order.set_state(self._kept["order_now"])
+        if "rng_cuda" in self._kept:
+            torch.cuda.set_rng_state(self._kept["rng_cuda"], self.device)
+
+
+def steps_in_epoch(rows: int, batch_size: int) -> int:
+    """Batches of an epoch; a last batch of a single row is left out where there is another."""
+    full, rest = divmod(rows, batch_size)
+    return full + (1 if rest > 1 or (rest == 1 and full == 0) else 0)
+
+
+def _in_float32(outputs: Outputs) -> Outputs:
+    """Losses are computed in float32 whatever the network ran in."""
+    if isinstance(outputs, Tensor):
+        return outputs.float()
+    return {name: head.float() for name, head in outputs.items()}

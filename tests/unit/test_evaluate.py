@@ -1,0 +1,245 @@
+"""``evaluate`` on real tasks with posteriors whose answers are known."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from qbayes.errors import BadInput, RunFailed
+from qbayes.metrics import (
+    METRICS,
+    Scores,
+    calibration,
+    classification,
+    detection,
+    evaluate,
+    metric,
+    regression,
+)
+from qbayes.metrics.evaluate import Predicts
+from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from qbayes.tasks.base import Task
+from qbayes.tasks.shifts import LEVELS, shift
+
+CLASSES, DRAWS = 3, 4
+CLASSIFICATION = (
+    "error",
+    "nll",
+    "brier",
+    "ece",
+    "ece_adaptive",
+    "ece_per_batch",
+    "entropy",
+    "mutual_information",
+)
+REGRESSION = ("rmse", "nll", "nll_moment_matched", "crps", "coverage_90", "interval_width_90")
+CONFUSION = ("entropy", "mutual_information", "auroc", "aupr", "fpr95", "auroc_mutual_information")
+
+
+def images(rows: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (rows, 1, 6, 6), dtype=np.uint8)
+
+
+def image_task(rows: int = 70) -> Task:
+    labels = np.arange(rows) % CLASSES
+    return Task.from_arrays(
+        images(20, 0), labels[:20], images(rows, 1), labels, kind="classification", x_confusion=images(25, 2)
+    )
+
+
+def real_task(rows: int = 60) -> Task:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 2))
+    y = 5 + 3 * x[:, 0] + rng.normal(size=rows)
+    return Task.from_arrays(x, y, x, y, kind="regression", x_confusion=10 * x)
+
+
+def labelled_task() -> Task:
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    return Task.from_arrays(x, np.arange(20) % 2, x, np.arange(20) % 2, kind="classification")
+
+
+def row_noise(seed: int, first_row: int, rows: int, width: int, draws: int) -> Tensor:
+    """Noise that depends on (seed, draw, row) alone, as a posterior's must."""
+    all_rows = torch.randn(200, draws, width, generator=torch.Generator().manual_seed(seed))
+    return all_rows[first_row : first_row + rows].transpose(0, 1)
+
+
+class ImagePosterior:
+    """Logits from three pixels, plus the row's noise; a broken one answers NaN after the first batch."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.broken = broken
+        self.provenance = {"method": "made up"}
+
+    def predict(self, x: Tensor, draws: int = 20, seed: int = 0, *, first_row: int = 0) -> Predictive:
+        noise = row_noise(seed, first_row, len(x), CLASSES, draws)
+        out = x[:, 0, 0, :CLASSES].float() / 60 + noise
+        if self.broken and first_row:
+            out[0, 2] = math.nan
+        return CategoricalPredictive.from_logits(out)
+
+
+class LinePosterior:
+    def predict(self, x: Tensor, draws: int = 20, seed: int = 0, *, first_row: int = 0) -> Predictive:
+        means = 5 + 3 * x[:, :1] + 0.2 * x[:, :1] * row_noise(seed, first_row, len(x), 1, draws)
+        return GaussianPredictive(means, torch.ones_like(means))
+
+
+def whole(task: Task, split: str = "test") -> tuple[Tensor, Tensor]:
+    return next(iter(task.batches(split, 10_000)))
+
+
+def test_every_score_is_that_of_the_whole_set() -> None:
+    task, posterior = image_task(), ImagePosterior()
+    scores = evaluate(posterior, task, draws=DRAWS, seed=5, batch_size=16)
+    x, y = whole(task)
+    prediction = posterior.predict(x, DRAWS, 5)
+    assert isinstance(prediction, CategoricalPredictive)
+    confusing = posterior.predict(next(iter(task.confusion_batches(100))), DRAWS, 5)
+    assert set(scores.clean) == set(CLASSIFICATION)
+    assert scores.clean["error"] == classification.error(prediction.mean, y)
+    assert scores.clean["nll"] == pytest.approx(classification.nll(prediction.log_mean, y))
+    assert scores.clean["ece"] == pytest.approx(calibration.ece(prediction.mean, y))
+    assert scores.clean["mutual_information"] == pytest.approx(prediction.mutual_information.mean().item())
+    assert set(scores.confusion) == set(CONFUSION)
+    assert scores.confusion["auroc"] == detection.auroc(prediction.entropy, confusing.entropy)
+    assert scores.confusion["entropy"] == pytest.approx(confusing.entropy.mean().item())
+    information = detection.auroc(prediction.mutual_information, confusing.mutual_information)
+    assert scores.confusion["auroc_mutual_information"] == information
+
+
+def test_shifted_scores_are_those_of_shifted_inputs_with_the_same_noise() -> None:
+    task, posterior = image_task(), ImagePosterior()
+    scores = evaluate(posterior, task, draws=DRAWS, batch_size=32, confusion=False)
+    assert {name: tuple(levels) for name, levels in scores.shifted.items()} == dict.fromkeys(
+        LEVELS, (1, 2, 3, 4, 5)
+    )
+    x, y = whole(task)
+    prediction = posterior.predict(shift(x, "brightness", 4, 0, 255), DRAWS, 0)
+    assert scores.shifted["brightness"][4]["brier"] == pytest.approx(classification.brier(prediction.mean, y))
+    assert scores.confusion == {}
+
+
+@pytest.mark.parametrize(
+    ("posterior", "task"), [(ImagePosterior(), image_task()), (LinePosterior(), real_task())]
+)
+def test_scores_do_not_depend_on_the_batch_size(posterior: Predicts, task: Task) -> None:
+    by_7, by_64 = (evaluate(posterior, task, draws=DRAWS, batch_size=size).flat() for size in (7, 64))
+    assert by_7 == pytest.approx(by_64, rel=1e-6)
+    other_seed = evaluate(posterior, task, draws=DRAWS, seed=1, shifts=False, confusion=False).clean
+    assert other_seed["nll"] != by_7["nll"]
+
+
+def test_regression_scores_are_in_the_units_of_the_targets() -> None:
+    task, posterior = real_task(), LinePosterior()
+    scores = evaluate(posterior, task, draws=DRAWS, batch_size=16)
+    x, y = whole(task)
+    prediction = posterior.predict(x, DRAWS)
+    assert isinstance(prediction, GaussianPredictive)
+    assert set(scores.clean) == set(REGRESSION)
+    assert scores.shifted == {}
+    assert scores.clean["rmse"] == pytest.approx(regression.rmse(prediction.mean, y))
+    assert scores.clean["nll"] == pytest.approx(-prediction.log_prob(y).mean().item(), rel=1e-5)
+    # a line with unit noise, known to the posterior: RMSE and coverage are those of the noise.
+    assert scores.clean["rmse"] == pytest.approx(1, abs=0.25)
+    assert scores.clean["coverage_90"] == pytest.approx(0.9, abs=0.1)
+    # doubt grows with |x|: inputs ten times as large are told from the test rows.
+    assert scores.confusion["auroc"] > 0.8
+
+
+def test_a_nan_prediction_fails_the_run_and_says_where() -> None:
+    with pytest.raises(RunFailed) as caught:
+        evaluate(ImagePosterior(broken=True), image_task(), draws=DRAWS, batch_size=16)
+    assert "1 of 16 clean rows, the first at row 18" in caught.value.got
+
+
+class ShortPosterior(LinePosterior):
+    def predict(self, x: Tensor, draws: int = 20, seed: int = 0, *, first_row: int = 0) -> Predictive:
+        return super().predict(x[1:], draws, seed, first_row=first_row)
+
+
+def test_a_posterior_that_loses_rows_fails_the_run() -> None:
+    with pytest.raises(RunFailed, match="59 predictions for 60 rows"):
+        evaluate(ShortPosterior(), real_task(), draws=2)
+
+
+class Classifier:
+    def predict(self, x: Tensor, draws: int = 20, seed: int = 0, *, first_row: int = 0) -> Predictive:
+        return CategoricalPredictive.from_logits(torch.zeros(draws, len(x), 2))
+
+
+class EmptyTask:
+    name, kind, shifts, input_range, confusion_name = "hollow", "regression", (), None, None
+
+    def batches(self, split: str, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(())
+
+    def confusion_batches(self, batch_size: int) -> Iterator[Tensor]:
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("call", "part"),
+    [
+        (lambda: evaluate(LinePosterior(), real_task(), draws=0), "draws=0"),
+        (lambda: evaluate(LinePosterior(), real_task(), batch_size=0), "batch_size=0"),
+        (lambda: evaluate(LinePosterior(), real_task(), split="tset"), "tset"),
+        (lambda: evaluate(LinePosterior(), EmptyTask()), "split 'test' of task 'hollow': none"),
+        (lambda: evaluate(LinePosterior(), replace(real_task(), kind="regresion")), "regresion"),
+        (lambda: evaluate(Classifier(), real_task(), draws=1), "CategoricalPredictive"),
+        (lambda: evaluate(LinePosterior(), labelled_task(), draws=1), "GaussianPredictive"),
+        (lambda: evaluate(ImagePosterior(), replace(image_task(), input_range=None)), "no input_range"),
+    ],
+)
+def test_bad_arguments_are_refused(call: Callable[[], object], part: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        call()
+    assert part in caught.value.got
+
+
+def test_scores_travel_through_json_unchanged() -> None:
+    scores = evaluate(ImagePosterior(), image_task(), draws=DRAWS, meta={"precision": "float"})
+    back = Scores.from_json(json.loads(json.dumps(scores.to_json(), allow_nan=False)))
+    assert back == scores
+    assert scores.meta["task"] == "arrays"
+    assert (scores.meta["rows"], scores.meta["draws"], scores.meta["seed"]) == (70, DRAWS, 0)
+    assert (scores.meta["method"], scores.meta["precision"]) == ("made up", "float")
+    assert scores.meta["versions"]["torch"] == torch.__version__
+
+
+def test_an_infinite_nll_is_written_as_text() -> None:
+    written = json.dumps(Scores({"nll": math.inf}).to_json(), allow_nan=False)
+    assert Scores.from_json(json.loads(written)).clean == {"nll": math.inf}
+
+
+def test_flat_names_every_score_and_each_has_a_display() -> None:
+    for posterior, task in ((ImagePosterior(), image_task()), (LinePosterior(), real_task())):
+        scores = evaluate(posterior, task, draws=DRAWS)
+        flat = scores.flat()
+        expected = len(scores.clean) + 5 * len(scores.clean) * len(task.shifts) + len(CONFUSION)
+        assert len(flat) == expected
+        for name, value in flat.items():
+            assert metric(name).show(value)
+    assert flat["confusion/auroc"] == scores.confusion["auroc"]
+
+
+def test_displays() -> None:
+    assert metric("rotation/3/error") is METRICS["error"]
+    assert METRICS["error"].show(0.0813) == "8.13%"
+    assert metric("confusion/entropy").better == "higher"
+    assert metric("entropy").better == "neither"
+    with pytest.raises(BadInput, match="did you mean 'error'"):
+        metric("eror")
+
+
+@pytest.mark.parametrize("damage", [{}, {"clean": 3}, {"clean": {"error": "low"}}])
+def test_damaged_scores_are_refused(damage: dict[str, object]) -> None:
+    data = {} if not damage else Scores({"error": 0.1}).to_json() | damage
+    with pytest.raises(BadInput, match="scores must hold"):
+        Scores.from_json(data)
