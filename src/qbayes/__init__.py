@@ -7,24 +7,32 @@
 >>> scores = qb.evaluate(posterior, task, draws=5)
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
-from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError, RunFailed
-from qbayes.methods import Method
-from qbayes.methods import make_method as method
-from qbayes.metrics import Scores, evaluate
-from qbayes.networks import Architecture, build_network
-from qbayes.posterior.base import Posterior
-from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.predictive import Predictive
-from qbayes.posterior.save import load_posterior as _load_posterior
-from qbayes.posterior.save import save_posterior
-from qbayes.tasks import Task, load_task
-from qbayes.training import Budget, attach, fit
+if TYPE_CHECKING:
+    from qbayes.api import (
+        BadFile,
+        BadInput,
+        Budget,
+        Interrupted,
+        Method,
+        NetworkPosterior,
+        Posterior,
+        Predictive,
+        QbayesError,
+        RunFailed,
+        Scores,
+        Task,
+        attach,
+        evaluate,
+        fit,
+        load_posterior,
+        load_task,
+        method,
+        network,
+        save_posterior,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
@@ -51,23 +59,12 @@ __all__ = [
 ]
 
 
-def network(name: str, task: Task, **options: Any) -> nn.Module:
-    """One of our networks, or ``package.module:factory``, made for a task: ``qb.network("lenet", task)``."""
-    likelihood = task.signature.likelihood.to_json()
-    outputs = likelihood["classes"] if task.kind == "classification" else tuple(likelihood["shape"])
-    return build_network(name, task.signature.input_shape, outputs, task.kind, **options)
+def __getattr__(name: str) -> Any:
+    """Public names on first use: ``qbayes --help`` and Ctrl-C need not wait for torch."""
+    if name in __all__:
+        return getattr(import_module("qbayes.api"), name)
+    raise AttributeError(f"module 'qbayes' has no attribute '{name}'")
 
 
-def load_posterior(folder: str | Path, network: nn.Module | None = None) -> NetworkPosterior:
-    """Read a saved posterior; one's own ``network`` is given here, ours are rebuilt."""
-    return _load_posterior(folder, network if network is not None else _rebuilt)
-
-
-def _rebuilt(architecture: Mapping[str, Any]) -> nn.Module:
-    if not architecture:
-        raise BadInput(
-            "a posterior of one's own network needs that network at loading",
-            "no architecture in the file",
-            "call load_posterior(folder, network=…), or on the command line --network package.module:factory",
-        )
-    return Architecture.from_json(architecture).build()
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -62,9 +63,11 @@ def current() -> Stream | None:
 
 
 def check_seed(seed: int) -> int:
-    if not 0 <= seed < 1 << 63:
-        raise BadInput("the seed must be a whole number from 0 to 2^63 − 1", f"{seed}", "choose another seed")
-    return seed
+    if not isinstance(seed, Integral) or not 0 <= seed < 1 << 63:
+        raise BadInput(
+            "the seed must be a whole number from 0 to 2^63 − 1", f"{seed!r}", "choose another seed"
+        )
+    return int(seed)
 
 
 def keep_threshold(rate: float) -> int:
@@ -72,7 +75,9 @@ def keep_threshold(rate: float) -> int:
     return round(rate * (1 << THRESHOLD_BITS))
 
 
-def philox(seed: int, counter: tuple[Tensor, Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def philox(
+    seed: int, counter: tuple[Tensor, Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ten rounds of Philox4x32 on int64 tensors that hold 32-bit words.
 
     A product of two words wraps modulo 2^64 in int64; its upper word is read with an arithmetic shift
@@ -94,7 +99,9 @@ def words(seed: int, site: int, draws: Tensor, rows: Tensor, elements: int) -> T
     shape = (draws.numel(), rows.numel(), quads.numel())
     site_word = torch.full((1, 1, 1), site, device=draws.device)
     counter = (site_word, draws.view(-1, 1, 1), rows.view(1, -1, 1), quads.view(1, 1, -1))
-    out = philox(seed, tuple(c.expand(shape) for c in counter))  # pyright: ignore[reportArgumentType]
+    # a counter has 32 bits: larger numbers wrap, as they do in the C kernel.
+    site_words, draw_words, row_words, quad_words = ((c & _WORD).expand(shape) for c in counter)
+    out = philox(seed, (site_words, draw_words, row_words, quad_words))
     return torch.stack(out, dim=-1).flatten(-2)[..., :elements]
 
 

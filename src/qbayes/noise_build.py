@@ -60,7 +60,7 @@ def kernel() -> Kernel | None:
         return None
     try:
         return Kernel(ctypes.CDLL(str(_built(compiler))))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError, RuntimeError):  # RuntimeError: the user has no home folder
         return None
 
 

@@ -1,17 +1,21 @@
 """Tasks from arrays: what goes in comes out, standardised where it trains, and bad data is refused."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import DTypeLike
 
 from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.transform import Standardize
 from qbayes.tasks import Task
+from qbayes.tasks.arrays import Array
 from qbayes.tasks.augment import CropAndFlip
 from qbayes.tasks.moments import Moments, fit_standardize
 
@@ -102,7 +106,9 @@ def test_uint8_images_have_a_range_and_all_shifts() -> None:
 
 def test_float_images_have_shifts_only_with_a_range() -> None:
     plain = Task.from_arrays(IMAGES / 255.0, Y, kind="classification")
-    ranged = Task.from_arrays(IMAGES / 255.0, Y, kind="classification", input_range=(0, 1), shifts=["rotation"])
+    ranged = Task.from_arrays(
+        IMAGES / 255.0, Y, kind="classification", input_range=(0, 1), shifts=["rotation"]
+    )
     assert (plain.input_range, plain.shifts) == (None, ())
     assert (ranged.input_range, ranged.shifts) == ((0.0, 1.0), ("rotation",))
 
@@ -119,12 +125,16 @@ def test_any_input_shape(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("make", [np.asarray, torch.as_tensor, lambda a: np.asarray(a).tolist()])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int16, np.uint16, np.bool_, ">f8"])
-def test_lists_arrays_and_tensors_of_any_type_give_the_same_task(make, dtype) -> None:
+def test_lists_arrays_and_tensors_of_any_type_give_the_same_task(
+    make: Callable[[np.ndarray], Array], dtype: DTypeLike
+) -> None:
     x = np.asarray(np.arange(80).reshape(40, 2) % 7, dtype)
     native = x.astype(x.dtype.newbyteorder("="))
     reference = Task.from_arrays(x.astype(np.float32), Y, kind="classification")
     assert Task.from_arrays(make(native), make(Y), kind="classification").fingerprint == reference.fingerprint
-    assert Task.from_arrays(x, Y.astype(np.float64), kind="classification").fingerprint == reference.fingerprint
+    assert (
+        Task.from_arrays(x, Y.astype(np.float64), kind="classification").fingerprint == reference.fingerprint
+    )
 
 
 def test_names_and_provenance() -> None:
@@ -146,7 +156,7 @@ def test_names_and_provenance() -> None:
         {"x_confusion": X[:4]},
     ],
 )
-def test_every_part_changes_the_fingerprint(change: dict) -> None:
+def test_every_part_changes_the_fingerprint(change: dict[str, Any]) -> None:
     plain = Task.from_arrays(X, Y, kind="classification")
     assert Task.from_arrays(X, Y, kind="classification", **change).fingerprint != plain.fingerprint
 
@@ -205,39 +215,39 @@ def changed(array: np.ndarray, value: float) -> np.ndarray:
     return out
 
 
-BAD = {
-    "nan input": (dict(x_train=changed(X, np.nan)), "x_train must be finite.*\n.*nan at row 1, position"),
-    "infinite input": (dict(x_train=changed(X, np.inf)), "finite"),
-    "beyond float32": (dict(x_train=changed(X, 1e300)), "finite float32"),
-    "nan test input": (dict(x_test=changed(X, np.nan), y_test=Y), "x_test must be finite"),
-    "empty": (dict(x_train=X[:0], y_train=Y[:0]), "x_train must not be empty"),
-    "no columns": (dict(x_train=X[:, :0]), "must not be empty"),
-    "one class": (dict(y_train=Y * 0), "at least two classes"),
-    "rows differ": (dict(y_train=Y[:-1]), "40 inputs and 39 targets"),
-    "test shape": (dict(x_test=X[:, :2], y_test=Y), r"x_test must have the shape.*\(3,\)"),
-    "confusion shape": (dict(x_confusion=X[:, :2]), "x_confusion must have the shape"),
-    "negative label": (dict(y_train=Y - 1), "the label -1"),
-    "labels from 1": (dict(y_train=Y + 1), "without a gap"),
-    "label beyond names": (dict(labels=["a", "b"]), "the label 3"),
-    "unseen test label": (dict(x_test=X, y_test=Y + 1), "4 only in test"),
-    "broken label": (dict(y_train=changed(Y, 1.5)), "whole numbers"),
-    "nan label": (dict(y_train=changed(Y, np.nan)), "whole numbers"),
-    "one-hot": (dict(y_train=np.eye(4)[Y]), "argmax"),
-    "text": (dict(x_train=np.full((40, 3), "a")), "real numbers"),
-    "complex": (dict(x_train=X * 1j), "real numbers"),
-    "ragged": (dict(x_train=[[1, 2], [3]], y_train=[0, 1]), "rectangular"),
-    "flat": (dict(x_train=X[:, 0]), r"x\[:, None\]"),
-    "inputs alone": (dict(x_test=X), "y_test: one of them is None"),
-    "two validations": (dict(validation=0.1, x_validation=X, y_validation=Y), "one place"),
-    "validation share": (dict(validation=1.0), "below 1"),
-    "negative share": (dict(validation=-0.1), "at least 0"),
-    "unknown kind": (dict(kind="clasification"), "did you mean 'classification'"),
-    "unknown shift": (dict(shifts=["rotatoin"], x_train=IMAGES), "did you mean 'rotation'"),
-    "shifts on a table": (dict(shifts=["rotation"]), "input_range"),
-    "range turned round": (dict(input_range=(1, 0)), "black below white"),
-    "scale of another width": (dict(standardize=Standardize.identity(2)), "one value for each of 3"),
-    "confusion name alone": (dict(confusion_name="noise"), "x_confusion"),
-    "time stamps": (dict(x_train=X + 1.7e9), "variation in float32"),
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "nan input": ({"x_train": changed(X, np.nan)}, "x_train must be finite.*\n.*nan at row 1, position"),
+    "infinite input": ({"x_train": changed(X, np.inf)}, "finite"),
+    "beyond float32": ({"x_train": changed(X, 1e300)}, "finite float32"),
+    "nan test input": ({"x_test": changed(X, np.nan), "y_test": Y}, "x_test must be finite"),
+    "empty": ({"x_train": X[:0], "y_train": Y[:0]}, "x_train must not be empty"),
+    "no columns": ({"x_train": X[:, :0]}, "must not be empty"),
+    "one class": ({"y_train": Y * 0}, "at least two classes"),
+    "rows differ": ({"y_train": Y[:-1]}, "40 inputs and 39 targets"),
+    "test shape": ({"x_test": X[:, :2], "y_test": Y}, r"x_test must have the shape.*\(3,\)"),
+    "confusion shape": ({"x_confusion": X[:, :2]}, "x_confusion must have the shape"),
+    "negative label": ({"y_train": Y - 1}, "the label -1"),
+    "labels from 1": ({"y_train": Y + 1}, "without a gap"),
+    "label beyond names": ({"labels": ["a", "b"]}, "the label 3"),
+    "unseen test label": ({"x_test": X, "y_test": Y + 1}, "4 only in test"),
+    "broken label": ({"y_train": changed(Y, 1.5)}, "whole numbers"),
+    "nan label": ({"y_train": changed(Y, np.nan)}, "whole numbers"),
+    "one-hot": ({"y_train": np.eye(4)[Y]}, "argmax"),
+    "text": ({"x_train": np.full((40, 3), "a")}, "real numbers"),
+    "complex": ({"x_train": X * 1j}, "real numbers"),
+    "ragged": ({"x_train": [[1, 2], [3]], "y_train": [0, 1]}, "rectangular"),
+    "flat": ({"x_train": X[:, 0]}, r"x\[:, None\]"),
+    "inputs alone": ({"x_test": X}, "y_test: one of them is None"),
+    "two validations": ({"validation": 0.1, "x_validation": X, "y_validation": Y}, "one place"),
+    "validation share": ({"validation": 1.0}, "below 1"),
+    "negative share": ({"validation": -0.1}, "at least 0"),
+    "unknown kind": ({"kind": "clasification"}, "did you mean 'classification'"),
+    "unknown shift": ({"shifts": ["rotatoin"], "x_train": IMAGES}, "did you mean 'rotation'"),
+    "shifts on a table": ({"shifts": ["rotation"]}, "input_range"),
+    "range turned round": ({"input_range": (1, 0)}, "black below white"),
+    "scale of another width": ({"standardize": Standardize.identity(2)}, "one value for each of 3"),
+    "confusion name alone": ({"confusion_name": "noise"}, "x_confusion"),
+    "time stamps": ({"x_train": X + 1.7e9}, "variation in float32"),
 }
 
 

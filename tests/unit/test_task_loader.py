@@ -1,6 +1,7 @@
 """Tasks from a loader equal the same task in memory."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.transform import Standardize
 from qbayes.tasks import Task
-from qbayes.tasks.source import Batch
+from qbayes.tasks.source import Batch, LoaderFactory
 
 CPU = torch.device("cpu")
 X = torch.from_numpy(np.random.RandomState(0).normal(3.0, 2.0, (50, 4))).float()
@@ -142,7 +143,7 @@ def test_an_epoch_must_have_the_rows_it_said(rows: int) -> None:
         (lambda split, seed: [(X, Y)], {"splits": ("test",)}, "split 'train'"),
     ],
 )
-def test_bad_loaders(factory, options: dict, said: str) -> None:
+def test_bad_loaders(factory: LoaderFactory, options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         Task.from_loader(factory, kind="classification", **options)
 

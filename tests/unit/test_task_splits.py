@@ -1,6 +1,7 @@
 """The fixed splits are those of Hernández-Lobato & Adams; folds partition the rows."""
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,6 @@ def test_splits_and_folds_partition_the_rows(rows: int) -> None:
 
 
 @pytest.mark.parametrize("split", [-1, 20, 1.5, "3"])
-def test_split_numbers_are_checked(split) -> None:
+def test_split_numbers_are_checked(split: Any) -> None:
     with pytest.raises(BadInput, match="0 … 19"):
         fixed_split(100, split, splits=20)

@@ -1,10 +1,12 @@
 """A method: how a network becomes a posterior.
 
 ``attach`` decides where randomness stands, ``loss`` what is minimised, ``optimizer`` how, and ``collect``
-which states are kept as members. Methods are frozen values that check themselves; each is one file on a shelf.
-Losses and optimisers keep a leading stack axis, so that independent networks can be trained as one program.
+which states are kept as members. Methods are frozen values that check themselves; each is one file on a
+shelf. Losses and optimisers keep a leading stack axis, so that independent networks can be trained as one
+program.
 """
 
+import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.methods.placement import refuse_functional_dropout, survey
+from qbayes.methods.placement import refuse_functional_dropout, run_example, survey
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, place_sites
 from qbayes.registry import Shelf
@@ -64,10 +66,14 @@ class Method(ABC):
         attachment = self.plan(network, example)
         module = place_sites(network, attachment.sites)
         if example is not None and any(site.kind == "mask" for site in attachment.sites):
-            refuse_functional_dropout(module, example)
+            refuse_functional_dropout(network, example)
+        if example is not None and attachment.sites:
+            run_example(copy.deepcopy(module).eval(), example)
         return module, attachment
 
-    def loss(self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int) -> Tensor:
+    def loss(
+        self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int
+    ) -> Tensor:
         """Mean negative log-likelihood of the batch: a scalar, or one number a network of a stack.
 
         ``rows`` is the number N of training rows, for terms that do not grow with the data.
@@ -79,12 +85,13 @@ class Method(ABC):
     ) -> torch.optim.Optimizer:
         """The optimiser of this method for ``module``."""
         groups = decay_groups(module.named_parameters(), self.weight_decay)
+        # one kernel for all parameters on a GPU; on the CPU the default loop is as fast.
+        fused = next(module.parameters()).is_cuda
         if self.optimiser == "sgd":
             nesterov = self.momentum > 0
-            return torch.optim.SGD(groups, learning_rate, momentum=self.momentum, nesterov=nesterov)
+            return torch.optim.SGD(groups, learning_rate, self.momentum, nesterov=nesterov, fused=fused)
         kind = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
-        # `capturable` keeps the step count on the device; foreach is the default there.
-        return kind(groups, learning_rate)
+        return kind(groups, learning_rate, fused=fused)
 
     def collect(self, epoch: int, epochs: int) -> bool:
         """Whether the state after ``epoch`` (from 1) of ``epochs`` is kept as a member."""
@@ -96,10 +103,12 @@ class Method(ABC):
     @classmethod
     def preset(cls, preset: str, task: str, kind: str) -> Preset:
         """The preset for a task: ``paper`` by the task's family, ``default`` by its name, then its kind."""
-        family = task.split("/")[0]
+        family = task.split("/", maxsplit=1)[0]
         for key in (f"{preset}/{family}", f"{preset}/{kind}"):
             if key in cls.presets:
                 return cls.presets[key]
+        if preset not in (known := {key.partition("/")[0] for key in cls.presets}):
+            raise unknown_name(f"preset of {cls.name}", preset, known)
         tasks = sorted(key.partition("/")[2] for key in cls.presets if key.startswith(f"{preset}/"))
         raise BadInput(
             f"the preset '{preset}' of {cls.name} must exist for the task",
@@ -129,7 +138,9 @@ def make_method(name: str, **options: Any) -> Method:
     try:
         return kind(**options)
     except TypeError as error:
-        raise BadInput(f"the options of {name} must have their types", f"{error}", "see the method's docs") from error
+        raise BadInput(
+            f"the options of {name} must have their types", f"{error}", "see the method's docs"
+        ) from error
 
 
 def nothing_to_attach(method: str, network: nn.Module, example: Tensor | None) -> BadInput:

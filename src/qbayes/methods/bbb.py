@@ -1,12 +1,15 @@
-r"""Bayes-by-Backprop (Blundell, Cornebise, Kavukcuoglu and Wierstra, *Weight uncertainty in neural networks*, ICML 2015).
+r"""Bayes-by-Backprop (Blundell, Cornebise, Kavukcuoglu and Wierstra, *Weight uncertainty in neural networks*,
+ICML 2015).
 
 A mean-field Gaussian ``q(w) = N(μ, σ²)`` maximises the evidence lower bound; what is minimised is the bound
 for one training row,
 
-.. math:: \mathcal L = -\frac1B \sum_{b} \log p(y_b \mid x_b, w) + \frac{\beta}{N}\, \mathrm{KL}(q \,\|\, \mathcal N(0, \sigma_p^2))
+.. math::
+    \mathcal L = -\frac1B \sum_{b} \log p(y_b \mid x_b, w)
+        + \frac{\beta}{N}\, \mathrm{KL}(q \,\|\, \mathcal N(0, \sigma_p^2))
 
-with N the number of training rows (not of batches), B the batch and β the one ``kl_weight``; β = 1 is the exact bound.
-The KL is in closed form, the likelihood term uses local reparametrisation in training.
+with N the number of training rows (not of batches), B the batch and β the one ``kl_weight``; β = 1 is the
+exact bound. The KL is in closed form, the likelihood term uses local reparametrisation in training.
 """
 
 from collections.abc import Mapping
@@ -28,8 +31,9 @@ from qbayes.posterior.sites import Attachment, Site, gaussian_layers
 class BayesByBackprop(Method):
     """Mean-field variational inference.
 
-    ``start="network"`` puts μ at the network's weights (a trained point network starts there, see ``fit(start=…)``);
-    ``"uniform"`` at U(±0.01), as the paper's. Biases are deterministic unless ``gaussian_bias``.
+    ``start="network"`` puts μ at the network's weights (a trained point network starts there, see
+    ``fit(start=…)``); ``"uniform"`` at U(±0.01), as the paper's. Biases are deterministic unless
+    ``gaussian_bias``.
     """
 
     name: ClassVar[str] = "bbb"
@@ -41,7 +45,11 @@ class BayesByBackprop(Method):
     gaussian_bias: bool = False
 
     # softplus(−3) and softplus(−10): the paper's first σ of linear layers and of convolutions.
-    _PAPER: ClassVar[Mapping[str, object]] = {"sigma_linear": 0.048587, "sigma_conv": 4.5399e-5, "start": "uniform"}
+    _PAPER: ClassVar[Mapping[str, object]] = {
+        "sigma_linear": 0.048587,
+        "sigma_conv": 4.5399e-5,
+        "start": "uniform",
+    }
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "default/classification": Preset(
@@ -99,7 +107,9 @@ class BayesByBackprop(Method):
                 nn.init.uniform_(layer.weight_mean, -0.01, 0.01)
         return module, attachment
 
-    def loss(self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int) -> Tensor:
+    def loss(
+        self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int
+    ) -> Tensor:
         fit = super().loss(module, outputs, target, likelihood, rows)
         return fit + (self.kl_weight / rows) * self.kl(module)
 

@@ -28,8 +28,8 @@ from qbayes.posterior.sites import Attachment, Place, Site
 class MCDropout(Method):
     """MC dropout.
 
-    ``rates`` overrides the rate by module name or pattern (``{"conv*": 0.1, "fc": 0}``): 0 takes a mask away, a
-    rate for a layer without a mask puts one before it. ``after`` names modules with a mask behind them.
+    ``rates`` overrides the rate by module name or pattern (``{"conv*": 0.1, "fc": 0}``): 0 takes a mask away,
+    a rate for a layer without a mask puts one before it. ``after`` names modules with a mask behind them.
     """
 
     name: ClassVar[str] = "mcd"
@@ -40,8 +40,12 @@ class MCDropout(Method):
     weight_decay: float = 1e-5
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        "default/classification": Preset({"rate": 0.2}, {"epochs": 60, "batch_size": 128, "learning_rate": 1e-3}),
-        "default/regression": Preset({"rate": 0.02}, {"epochs": 500, "batch_size": 128, "learning_rate": 3e-3}),
+        "default/classification": Preset(
+            {"rate": 0.2}, {"epochs": 60, "batch_size": 128, "learning_rate": 1e-3}
+        ),
+        "default/regression": Preset(
+            {"rate": 0.02}, {"epochs": 500, "batch_size": 128, "learning_rate": 3e-3}
+        ),
         "default/cifar10": Preset(
             {"rate": 0.05, "optimiser": "sgd", "weight_decay": 5e-4},
             {"epochs": 150, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05},
@@ -63,6 +67,8 @@ class MCDropout(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rate(self.rate, "of mcd")
+        self.require(isinstance(self.rates, Mapping), "rates", "a mapping of names to rates")
+        self.require(not isinstance(self.after, str), "after", "a list of names")
         for name, rate in self.rates.items():
             check_rate(rate, f"for '{name}'")
         if self.placement not in ("default", "paper"):
@@ -70,29 +76,30 @@ class MCDropout(Method):
 
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
         seen = survey(network, example)
-        places = self._paper_places(network, seen) if self.placement == "paper" else self._default_places(seen)
+        places = (
+            self._paper_places(network, seen) if self.placement == "paper" else self._default_places(seen)
+        )
         for name in self.after:
             if name not in seen.modules:
                 raise unknown_name("module of the network", name, seen.modules)
             places.setdefault((name, "after"), self.rate)
         self._override(places, seen)
+        # a Dropout layer at rate 0 is a site too: left in the network, it would go on dropping in training.
+        kept = [item for item in _in_order(places, seen) if item[1] > 0 or item[0][1] == "replace"]
         sites = tuple(
             Site(number, "mask", name, place, rate, _channelwise(seen.modules[name], place))
-            for number, ((name, place), rate) in enumerate(
-                item for item in _in_order(places, seen) if item[1] > 0
-            )
+            for number, ((name, place), rate) in enumerate(kept)
         )
-        if not sites:
+        if not any(site.rate > 0 for site in sites):
             raise nothing_to_attach("mcd", network, example)
         layers = {layer.name for layer in seen.layers}
-        bare = layers - {site.module for site in sites} - {layer.name for layer in seen.layers if layer.masked}
+        bare = (
+            layers - {site.module for site in sites} - {layer.name for layer in seen.layers if layer.masked}
+        )
         return Attachment(sites, (*((name, "no mask before it") for name in sorted(bare)), *seen.left_alone))
 
     def _default_places(self, seen: Survey) -> dict[tuple[str, Place], float]:
-        places: dict[tuple[str, Place], float] = {
-            (name, "replace"): float(dropout.p)  # pyright: ignore[reportArgumentType]
-            for name, dropout in seen.dropouts
-        }
+        places = _own_dropouts(seen)
         for layer in seen.layers[1:]:
             if not layer.masked:
                 places[layer.name, "before"] = self.rate
@@ -106,7 +113,7 @@ class MCDropout(Method):
                 type(network).__name__,
                 "use placement='default', or after=(…) and rates={…} by module name",
             )
-        places: dict[tuple[str, Place], float] = {}
+        places = _own_dropouts(seen)
         for mark in marks:
             place, _, name = mark.partition(":")
             if name not in seen.modules:
@@ -127,17 +134,19 @@ class MCDropout(Method):
                 places[name, "before"] = rate
 
 
+def _own_dropouts(seen: Survey) -> dict[tuple[str, Place], float]:
+    return {(name, "replace"): float(dropout.p) for name, dropout in seen.dropouts}  # pyright: ignore[reportArgumentType]
+
+
 def _channelwise(module: nn.Module, place: Place) -> bool:
     """Feature maps lose whole channels: neighbouring pixels tell the same (Tompson et al., CVPR 2015)."""
     if place == "replace":
         return not isinstance(module, nn.Dropout)
     # on plain features (rows, features) channel-wise and element-wise are the same thing.
-    return place == "after" or not isinstance(module, nn.Linear)
+    return not isinstance(module, nn.Linear)
 
 
-def _in_order(
-    places: dict[tuple[str, Place], float], seen: Survey
-) -> list[tuple[tuple[str, Place], float]]:
+def _in_order(places: dict[tuple[str, Place], float], seen: Survey) -> list[tuple[tuple[str, Place], float]]:
     """Site numbers follow the order in which the network registers its modules: stable across runs."""
     rank = {name: index for index, name in enumerate(seen.modules)}
     return sorted(places.items(), key=lambda item: (rank[item[0][0]], item[0][1] == "after"))

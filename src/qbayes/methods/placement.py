@@ -5,6 +5,7 @@ reads what a Dropout layer wrote is known. Without one, the order of registratio
 """
 
 import copy
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from qbayes.errors import BadInput
 from qbayes.posterior.gaussian import WEIGHTED_TYPES
 
 DROPOUT_TYPES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+_NORM_TYPES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+# Operations that mix features: behind them a mask before them is no longer a mask on the features.
+_MIXING = re.compile(r"linear|conv|matmul|mm$|einsum|attention|embedding|lstm|gru|rnn|dot")
 _FUNCTIONAL_DROPOUT: frozenset[Callable[..., Any]] = frozenset(
-    {F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout}
+    {
+        F.dropout,
+        F.dropout1d,
+        F.dropout2d,
+        F.dropout3d,
+        F.alpha_dropout,
+        F.feature_alpha_dropout,
+        torch.dropout,
+    }
 )
 
 
@@ -77,28 +90,62 @@ def _registered(named: dict[str, nn.Module]) -> tuple[list[str], set[str]]:
             order.append(name)
             if behind_dropout:
                 masked.add(name)
-        if not list(module.children()) and type(module) is not nn.Flatten:
-            behind_dropout = type(module) in DROPOUT_TYPES
+        mixes = any(parameter.ndim > 1 for parameter in module.parameters(recurse=False))
+        behind_dropout = type(module) in DROPOUT_TYPES or (behind_dropout and not mixes)
     return order, masked
 
 
+class _MaskWatch(TorchFunctionMode):
+    """Follows what Dropout layers wrote through activations, pools and reshapes, until features are mixed.
+
+    A result is masked when all data it is made of is masked; parameters do not count as data.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self._weights = {id(tensor) for tensor in (*network.parameters(), *network.buffers())}
+        # the tensors themselves, so that none is freed and its id taken by another.
+        self._masked: dict[int, Tensor] = {}
+
+    def mark(self, tensor: Tensor) -> None:
+        self._masked[id(tensor)] = tensor
+
+    def is_marked(self, tensor: Any) -> bool:
+        return id(tensor) in self._masked
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        data = [tensor for tensor in given if id(tensor) not in self._weights]
+        if data and all(map(self.is_marked, data)) and not _MIXING.search(func.__name__):
+            for leaf in pytree.tree_leaves(result):
+                if isinstance(leaf, Tensor):
+                    self.mark(leaf)
+        return result
+
+
 def _watched(network: nn.Module, example: Tensor) -> tuple[list[str], set[str]]:
-    """Run a copy in evaluation; a Dropout's output gets storage of its own, by which its readers are known."""
+    """Run a copy in evaluation; a Dropout's output becomes a tensor of its own, so its readers are known."""
     order: list[str] = []
     masked: set[str] = set()
-    from_dropout: list[Tensor] = []
     twin = copy.deepcopy(network).eval()
+    watch = _MaskWatch(twin)
 
     def after_dropout(_: nn.Module, __: Any, output: Tensor) -> Tensor:
-        from_dropout.append(output.clone())
-        return from_dropout[-1]
+        watch.mark(fresh := output.clone())
+        return fresh
 
     def before_layer(name: str) -> Callable[[nn.Module, Any], None]:
         def seen(_: nn.Module, inputs: Any) -> None:
             if name not in order:
                 order.append(name)
-            storage = inputs[0].untyped_storage().data_ptr()
-            if any(storage == kept.untyped_storage().data_ptr() for kept in from_dropout):
+            if any(map(watch.is_marked, inputs)):
                 masked.add(name)
 
         return seen
@@ -108,7 +155,8 @@ def _watched(network: nn.Module, example: Tensor) -> tuple[list[str], set[str]]:
             module.register_forward_hook(after_dropout)
         elif type(module) in WEIGHTED_TYPES:
             module.register_forward_pre_hook(before_layer(name))
-    run_example(twin, example)
+    with watch:
+        run_example(twin, example)
     return order, masked
 
 
@@ -117,10 +165,10 @@ def run_example(network: nn.Module, example: Tensor) -> Any:
     try:
         with torch.no_grad():
             return network(example)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise BadInput(
             f"the network must take inputs of shape (rows, {', '.join(map(str, example.shape[1:]))})",
-            f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
             "give a network made for this task's inputs",
         ) from error
 
@@ -133,7 +181,11 @@ class _DropoutWatch(TorchFunctionMode):
         self.seen: str | None = None
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func in _FUNCTIONAL_DROPOUT:
             self.seen = func.__name__
@@ -141,12 +193,29 @@ class _DropoutWatch(TorchFunctionMode):
 
 
 def refuse_functional_dropout(network: nn.Module, example: Tensor) -> None:
-    """Functional dropout is off in evaluation and cannot be keyed: a draw would silently lack it."""
-    with _DropoutWatch() as watch:
-        run_example(copy.deepcopy(network).eval(), example)
+    """Functional dropout is off in evaluation and cannot be keyed: a draw would silently lack it.
+
+    The network is run as in evaluation and as in training (but for its norms, which want many rows), because
+    its forward may ask ``if self.training``. Its own Dropout layers are let through.
+    """
+    twin = copy.deepcopy(network)
+    for module in twin.modules():
+        if type(module) in DROPOUT_TYPES:
+            module.forward = _unchanged
+    with _DropoutWatch() as watch, torch.random.fork_rng(devices=[]):
+        for training in (False, True):
+            twin.train(training)
+            for module in twin.modules():
+                if isinstance(module, _NORM_TYPES):
+                    module.eval()
+            run_example(twin, example)
     if watch.seen is not None:
         raise BadInput(
             "dropout must be a layer of the network to become a site",
             f"a call of torch.nn.functional.{watch.seen} in forward",
             "use an nn.Dropout module instead, or remove it and let the method place masks",
         )
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x

@@ -2,7 +2,8 @@ r"""The control: one point estimate, no uncertainty in the weights.
 
 .. math:: \hat w = \arg\min_w -\frac1N \sum_n \log p(y_n \mid x_n, w) + \lambda \lVert w \rVert^2
 
-With ``chains=M`` in ``fit`` it becomes the deep ensemble of Lakshminarayanan, Pritzel and Blundell (NeurIPS 2017).
+With ``chains=M`` in ``fit`` it becomes the deep ensemble of Lakshminarayanan, Pritzel and Blundell
+(NeurIPS 2017).
 """
 
 from collections.abc import Mapping
@@ -32,9 +33,15 @@ class Pointwise(Method):
             {"optimiser": "sgd", "weight_decay": 5e-4},
             {"epochs": 120, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05},
         ),
-        "paper/uci": Preset({"weight_decay": 5e-5}, {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3}),
-        "paper/mnist": Preset({"weight_decay": 1e-4}, {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3}),
-        "paper/cifar10": Preset({"weight_decay": 1e-5}, {"epochs": 300, "batch_size": 256, "learning_rate": 1e-3}),
+        "paper/uci": Preset(
+            {"weight_decay": 5e-5}, {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3}
+        ),
+        "paper/mnist": Preset(
+            {"weight_decay": 1e-4}, {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3}
+        ),
+        "paper/cifar10": Preset(
+            {"weight_decay": 1e-5}, {"epochs": 300, "batch_size": 256, "learning_rate": 1e-3}
+        ),
     }
 
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:

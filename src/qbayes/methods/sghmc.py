@@ -1,5 +1,8 @@
+# torch's own optimisers stand on the _foreach operations; the stubs call them private and type them narrowly.
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false, reportCallIssue=false, reportArgumentType=false
 r"""Stochastic-gradient Hamiltonian Monte Carlo (Chen, Fox and Guestrin, ICML 2014), scale-adapted
-(Springenberg, Klein, Falkner and Hutter, *Bayesian optimization with robust Bayesian neural networks*, NeurIPS 2016).
+(Springenberg, Klein, Falkner and Hutter, *Bayesian optimization with robust Bayesian neural networks*,
+NeurIPS 2016).
 
 With ``U(θ) = −N·E[log p(y | x, θ)] + ½ λ ‖θ‖²`` and the step size ε,
 
@@ -8,8 +11,8 @@ With ``U(θ) = −N·E[log p(y | x, θ)] + ½ λ ‖θ‖²`` and the step size 
         + \mathcal N\bigl(0,\; \max(0,\, 2 \epsilon^2 \hat V^{-1/2} C - \epsilon^4)\, T\bigr) \\
     \theta &\leftarrow \theta + v
 
-``V̂`` estimates the second moment of the gradient with the adaptive window ``τ`` and is frozen after burn-in. The
-variance is clamped at 0: without that it turns negative where ``V̂`` is large.
+``V̂`` estimates the second moment of the gradient with the adaptive window ``τ`` and is frozen after burn-in.
+The variance is clamped at 0: without that it turns negative where ``V̂`` is large.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,10 +32,11 @@ from qbayes.posterior.sites import Attachment
 class SGHMC(torch.optim.Optimizer):
     """Scale-adapted SGHMC as an ordinary optimiser: ``loss.backward(); sampler.step()``.
 
-    The loss is the *mean* negative log-likelihood of a batch; ``rows`` (N) turns it into the energy. ``burn_in``,
-    ``resample_momentum`` and ``resample_prior`` count steps (0: never resample). The prior precision λ of each tensor
-    is resampled from ``Gamma(10 + n/2, 10 + ‖θ‖²/2)``, or stays at ``prior_precision``. With ``stacked`` the first
-    axis of every parameter counts independent networks, each with its own λ.
+    The loss is the *mean* negative log-likelihood of a batch; ``rows`` (N) turns it into the energy.
+    ``burn_in``, ``resample_momentum`` and ``resample_prior`` count steps (0: never resample). The prior
+    precision λ of each tensor is resampled from ``Gamma(10 + n/2, 10 + ‖θ‖²/2)``, or stays at
+    ``prior_precision``. With ``stacked`` the first axis of every parameter counts independent networks, each
+    with its own λ.
     """
 
     def __init__(
@@ -91,7 +95,11 @@ class SGHMC(torch.optim.Optimizer):
             for parameter, state in zip(parameters, states, strict=True):
                 state["precision"] = _resampled_precision(parameter, group["stacked"])
         gradients = torch._foreach_mul([_gradient(p) for p in parameters], float(group["rows"]))
-        torch._foreach_addcmul_(gradients, [s["precision"].expand_as(p) for s, p in zip(states, parameters, strict=True)], parameters)
+        torch._foreach_addcmul_(
+            gradients,
+            [s["precision"].expand_as(p) for s, p in zip(states, parameters, strict=True)],
+            parameters,
+        )
         if step < group["burn_in"]:
             _adapt(states, gradients)
         inverse_root = torch._foreach_add([state["second_moment"] for state in states], 1e-16)
@@ -106,7 +114,9 @@ class SGHMC(torch.optim.Optimizer):
     def _begin(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         ones = torch.ones_like(parameter, memory_format=torch.preserve_format)
-        per_network = (parameter.shape[0],) + (1,) * (parameter.ndim - 1) if group["stacked"] else (1,) * parameter.ndim
+        per_network = (
+            (parameter.shape[0],) + (1,) * (parameter.ndim - 1) if group["stacked"] else (1,) * parameter.ndim
+        )
         state["step"] = 0
         state["velocity"] = torch.zeros_like(ones)
         state["window"] = ones.clone()
@@ -123,7 +133,7 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 def _adapt(states: list[dict[str, Any]], gradients: list[Tensor]) -> None:
     """``τ ← τ (1 − g²/V̂) + 1``, then ``g`` and ``V̂`` move by ``1/(τ + 1)`` towards ``∇U`` and ``∇U²``.
 
-    The share is below 1, so that V̂ stays an average over several gradients: with 1/τ it would follow the last one.
+    The share is below 1, so that V̂ stays an average of several gradients: with 1/τ it would follow the last.
     """
     windows = [state["window"] for state in states]
     means = [state["gradient_mean"] for state in states]
@@ -137,7 +147,7 @@ def _adapt(states: list[dict[str, Any]], gradients: list[Tensor]) -> None:
 
 
 def _resampled_precision(parameter: nn.Parameter, stacked: bool) -> Tensor:
-    """``λ ~ Gamma(10 + n/2, 10 + ‖θ‖²/2)``: conjugate to the Gaussian prior under a Gamma(10, 10) hyper-prior."""
+    """``λ ~ Gamma(10 + n/2, 10 + ‖θ‖²/2)``: conjugate to the Gaussian prior, under a Gamma(10, 10) on λ."""
     axes = list(range(1, parameter.ndim)) if stacked else list(range(parameter.ndim))
     squares = (parameter * parameter).sum(axes, keepdim=True) if axes else parameter * parameter
     count = parameter.numel() / squares.numel()
@@ -177,8 +187,8 @@ def _move(
 class SGHMCMethod(Method):
     """Members from one chain of SGHMC: ``members`` states, every ``every`` epochs, up to the last epoch.
 
-    ``burn_in`` is in epochs (None: until the first member). ``likelihood_weight`` above 1 sharpens the likelihood (a cold posterior);
-    ``temperature`` scales the injected noise.
+    ``burn_in`` is in epochs (None: until the first member). ``likelihood_weight`` above 1 sharpens the
+    likelihood (a cold posterior); ``temperature`` scales the injected noise.
     """
 
     name: ClassVar[str] = "sghmc"
@@ -229,21 +239,28 @@ class SGHMCMethod(Method):
 
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
         everything = Pointwise().plan(network, example).left_alone
-        return Attachment((), tuple((name, why.replace("a point estimate", "sampled as members")) for name, why in everything))
+        return Attachment(
+            (),
+            tuple((name, why.replace("a point estimate", "sampled as members")) for name, why in everything),
+        )
 
-    def loss(self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int) -> Tensor:
+    def loss(
+        self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int
+    ) -> Tensor:
         return self.likelihood_weight * super().loss(module, outputs, target, likelihood, rows)
 
     def optimizer(
         self, module: nn.Module, learning_rate: float, *, rows: int, steps_per_epoch: int, epochs: int
     ) -> torch.optim.Optimizer:
         first_member = epochs - self.every * (self.members - 1)
-        burn_in = first_member - 1 if self.burn_in is None else self.burn_in
+        burn_in = max(0, first_member - 1) if self.burn_in is None else self.burn_in
         if first_member < 1 or burn_in >= first_member:
+            enough = burn_in + self.every * (self.members - 1) + 1
             raise BadInput(
-                f"sghmc must have epochs for its burn-in ({burn_in}) and for {self.members} members, one every {self.every}",
+                f"sghmc must have epochs for its burn-in ({max(burn_in, 0)}) and {self.members} members, "
+                f"one every {self.every}",
                 f"{epochs} epochs",
-                f"train for at least {max(burn_in, 0) + self.every * (self.members - 1) + 1} epochs, or keep fewer members",
+                f"train for at least {enough} epochs, or keep fewer members",
             )
         return SGHMC(
             (p for p in module.parameters() if p.requires_grad),

@@ -1,7 +1,5 @@
 """``evaluate``: clean, shifted and confusion scores of anything that predicts, in one call."""
 
-import importlib.metadata
-import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -14,6 +12,7 @@ from qbayes.errors import BadInput, RunFailed, unknown_name
 from qbayes.metrics import calibration, classification, detection, regression
 from qbayes.metrics.scores import Numbers, Scores
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from qbayes.provenance import versions
 from qbayes.tasks.shifts import LEVELS, Level, shift
 
 INTERVAL = 0.9
@@ -68,6 +67,7 @@ def evaluate(
             f"draws={draws}, batch_size={batch_size}",
             "try draws=20, batch_size=2048",
         )
+    _check_fits(posterior, task)
     run = _Run(posterior, task, draws, seed, batch_size, split)
     clean = run.rows("clean rows", lambda x: x)
     return Scores(
@@ -75,6 +75,18 @@ def evaluate(
         shifted={name: run.shifted(name) for name in task.shifts} if shifts else {},
         confusion=run.confusion(clean) if confusion and task.confusion_name is not None else {},
         meta=run.meta(clean) | dict(meta or {}),
+    )
+
+
+def _check_fits(posterior: Predicts, task: Evaluable) -> None:
+    """The task must ask what the posterior answers, where both say it."""
+    answers, asked = (getattr(side, "signature", None) for side in (posterior, task))
+    if answers is None or asked is None or answers.likelihood == asked.likelihood:
+        return
+    raise BadInput(
+        "the task must have the posterior's kind and number of outputs",
+        f"'{task.name}' asks for {asked.likelihood.to_json()}, the posterior gives {answers.likelihood.to_json()}",
+        f"evaluate on '{answers.task}', or fit on '{task.name}'",
     )
 
 
@@ -152,7 +164,7 @@ class _Run:
             "draws": self.draws,
             "seed": self.seed,
             "device": str(getattr(self.posterior, "device", "unknown")),
-            "versions": _versions(),
+            "versions": versions(),
         }
 
     def _predict(self, x: Tensor, first_row: int, what: str) -> Predictive:
@@ -286,11 +298,3 @@ def _other_kind(kind: str, prediction: Predictive) -> BadInput:
         f"{prediction!r}",
         "evaluate the posterior on the kind of task that it was trained for",
     )
-
-
-def _versions() -> dict[str, str]:
-    try:
-        own = importlib.metadata.version("qbayes")
-    except importlib.metadata.PackageNotFoundError:
-        own = "not installed"
-    return {"qbayes": own, "torch": str(torch.__version__), "python": platform.python_version()}

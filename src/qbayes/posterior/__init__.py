@@ -1,0 +1,1 @@
+"""Posteriors: what answers ``predict``, the sources of its randomness, and how it is kept on disk."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,18 +36,25 @@ class Posterior(ABC):
     ) -> Predictive:
         """The predictive distribution of each row of ``x`` from ``draws`` draws.
 
-        The noise of a row is keyed by (seed, draw, site, ``first_row`` + its index in ``x``), so that the answer
-        does not depend on the batch it came in. ``batch_size`` bounds memory only.
+        The noise of a row is keyed by (seed, draw, site, ``first_row`` + its index in ``x``), so that the
+        answer does not depend on the batch it came in. ``batch_size`` bounds memory only.
         """
         rows = check_inputs(x, self.signature)
-        noise.check_seed(seed)
-        if draws < 1 or first_row < 0 or (batch_size is not None and batch_size < 1):
+        seed = noise.check_seed(seed)
+        least = {"draws": (draws, 1), "first_row": (first_row, 0)}
+        least |= {} if batch_size is None else {"batch_size": (batch_size, 1)}
+        for name, (number, bound) in least.items():
+            if not isinstance(number, Integral) or number < bound:
+                raise BadInput(
+                    f"{name} must be a whole number of at least {bound}", f"{number!r}", "change it"
+                )
+        if max(first_row + len(rows), draws) > 1 << 32:
             raise BadInput(
-                "draws and batch_size must be at least 1, first_row at least 0",
-                f"draws={draws}, batch_size={batch_size}, first_row={first_row}",
-                "try draws=20",
+                "rows and draws must be numbered below 2^32, the words of the noise's counter",
+                f"rows up to {first_row + len(rows)}, {draws} draws",
+                "number the rows of each file from 0, with a seed of its own",
             )
-        return self._predict(rows, draws, seed, first_row, batch_size)
+        return self._predict(rows, int(draws), seed, int(first_row), batch_size)
 
     @abstractmethod
     def _predict(
@@ -74,7 +82,12 @@ class Posterior(ABC):
 
 def check_inputs(x: ArrayLike, signature: Signature) -> Tensor:
     """``x`` as a tensor of rows with the signature's shape and finite numbers."""
-    rows = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    try:
+        rows = x if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            "inputs must be a rectangular array of real numbers", f"{error}", "convert them to float32"
+        ) from None
     if tuple(rows.shape[1:]) != signature.input_shape or rows.ndim == 0:
         raise BadInput(
             f"inputs must have the shape (rows, {', '.join(map(str, signature.input_shape))})",
@@ -82,10 +95,13 @@ def check_inputs(x: ArrayLike, signature: Signature) -> Tensor:
             "add the axis of rows, or reshape each row as in training",
         )
     if rows.shape[0] == 0:
-        raise BadInput("there must be at least one row to predict", "0 rows", "check where the inputs come from")
+        raise BadInput(
+            "there must be at least one row to predict", "0 rows", "check where the inputs come from"
+        )
     if rows.is_complex() or rows.dtype == torch.bool:
         raise BadInput("inputs must be real numbers", f"{rows.dtype}", "convert them to float32")
-    if rows.is_floating_point() and not bool(torch.isfinite(rows).all()):
-        bad = int((~torch.isfinite(rows)).flatten(1).any(1).nonzero()[0])
+    # in float32, the network's type: 1e300 is infinite there.
+    if rows.is_floating_point() and not bool((finite := torch.isfinite(rows.float())).all()):
+        bad = int((~finite).flatten(1).any(1).nonzero()[0])
         raise BadInput("inputs must be finite", f"NaN or infinity in row {bad}", "clean or impute the inputs")
     return rows

@@ -2,8 +2,8 @@
 
 ``w = μ + σ ε`` with ``σ = softplus(ρ)`` and ``ε ~ N(0, 1)``, independent for each weight. In training the
 layer draws its output instead (local reparametrisation, Kingma, Salimans and Welling, NeurIPS 2015):
-``y = f(x, μ) + √f(x², σ²) ε`` where ``f`` is the layer's linear map; the same marginal distribution for each row,
-with far less variance in the gradient.
+``y = f(x, μ) + √f(x², σ²) ε`` where ``f`` is the layer's linear map; the same marginal distribution for each
+row, with far less variance in the gradient.
 """
 
 import math
@@ -29,7 +29,7 @@ def inverse_softplus(sigma: float) -> float:
 
 
 class GaussianLayer(nn.Module):
-    """A Linear, Conv1d or Conv2d whose weights are Gaussian; its bias is a point unless ``bias_site`` is given."""
+    """A Linear, Conv1d or Conv2d whose weights are Gaussian; its bias is a point without a ``bias_site``."""
 
     def __init__(self, layer: Weighted, site: int, sigma: float, bias_site: int | None = None) -> None:
         super().__init__()
@@ -37,6 +37,7 @@ class GaussianLayer(nn.Module):
             raise BadInput("the first σ must be above 0 and finite", f"{sigma}", "try 0.01")
         self.site = site
         self.bias_site = bias_site if layer.bias is not None else None
+        self.first_sigma = float(sigma)
         rho = inverse_softplus(sigma)
         self.weight_mean = nn.Parameter(layer.weight.detach().clone())
         self.weight_rho = nn.Parameter(torch.full_like(layer.weight, rho))
@@ -111,7 +112,7 @@ class _Convolution(_LinearMap):
         self.mode = layer.padding_mode
         self.padding: str | tuple[int, ...] = layer.padding
         if self.mode != "zeros":
-            # F.pad wants the last axis first, each side twice; 'same' pads (k − 1) d in all, the odd one behind.
+            # F.pad wants the last axis first, each side twice; 'same' pads (k − 1) d, the odd one behind.
             spans = [(k - 1) * d for k, d in zip(layer.kernel_size, layer.dilation, strict=True)]
             sides = [(span // 2, span - span // 2) for span in spans]
             if not isinstance(layer.padding, str):

@@ -147,13 +147,19 @@ def likelihood_from_json(data: Mapping[str, Any]) -> Likelihood:
 
 
 class ConstantNoise(nn.Module):
-    """A network that gives the mean alone, with one learned noise for each target: ``v = exp(log_variance)``."""
+    """A network that gives the mean alone, with one learned noise a target: ``v = exp(log_variance)``."""
 
     def __init__(self, network: nn.Module, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.network = network
-        # exp(−2): a first guess of 13 % of a standardised target's variance; learned from there.
-        self.log_variance = nn.Parameter(torch.full(shape, -2.0))
+        # exp(−2): a first guess of 13 % of a standardised target's variance; learned from there. It has units
+        # of 10 nats: a step of Adam has the size of the learning rate, and the noise must be able to fall by
+        # several nats while weights move by tenths.
+        self.tenth_log_variance = nn.Parameter(torch.full(shape, -0.2))
+
+    @property
+    def log_variance(self) -> Tensor:
+        return 10.0 * self.tenth_log_variance
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         mean: Tensor = self.network(x)

@@ -13,9 +13,10 @@ from qbayes.errors import BadInput
 
 
 def check_rate(rate: float, where: str) -> float:
-    if not 0.0 <= rate < 1.0:
+    # the mask's threshold has 16 bits: a rate that rounds to 1 would drop everything, always.
+    if not 0.0 <= rate < 1.0 or noise.keep_threshold(rate) >= 1 << noise.THRESHOLD_BITS:
         raise BadInput(
-            f"the dropout rate {where} must be at least 0 and below 1",
+            f"the dropout rate {where} must be at least 0 and below 1 − 2^−17",
             f"{rate}",
             "give the share of activations to drop, such as 0.1",
         )

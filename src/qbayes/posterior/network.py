@@ -1,13 +1,14 @@
 """The posterior of a PyTorch network: its sites draw masks and weights, its members are kept states.
 
-Draw ``d`` uses member ``d mod M``. The draws of a member run as one program under ``torch.func.vmap`` over the
-draw index: what does not depend on noise is computed once, masks fold into the batch, weight draws become
+Draw ``d`` uses member ``d mod M``. The draws of a member run as one program under ``torch.func.vmap`` over
+the draw index: what does not depend on noise is computed once, masks fold into the batch, weight draws become
 batched products.
 """
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,9 +43,15 @@ class NetworkPosterior(Posterior):
         provenance: Mapping[str, Any] | None = None,
     ) -> None:
         if not members:
-            raise BadInput("a posterior needs at least one member", "none", "collect a state before the end of training")
+            raise BadInput(
+                "a posterior needs at least one member", "none", "collect a state before the end of training"
+            )
+        # vmap cannot read channels_last tensors: training may use them, a posterior keeps the plain layout.
         self.network = copy.deepcopy(network).eval().requires_grad_(False)
-        self.members = [{name: value.detach().clone() for name, value in member.items()} for member in members]
+        self.network.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+        self.members = [
+            {name: value.detach().clone() for name, value in member.items()} for member in members
+        ]
         self.signature = signature
         self.architecture = None if architecture is None else dict(architecture)
         self.provenance = dict(provenance or {})
@@ -54,7 +61,7 @@ class NetworkPosterior(Posterior):
 
     @property
     def device(self) -> torch.device:
-        return next(iter(self.members[0].values())).device
+        return next((value.device for value in self.members[0].values()), torch.device("cpu"))
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -80,8 +87,11 @@ class NetworkPosterior(Posterior):
         for index in range(min(count, draws)):
             self.network.load_state_dict(self.members[index])
             mine = list(range(index, draws, count))
-            for group in self._draw_groups(mine):
-                pieces.append((group, self._member_outputs(x, group, seed, first_row, batch_size)))
+            with _layer_by_layer():
+                pieces += [
+                    (group, self._member_outputs(x, group, seed, first_row, batch_size))
+                    for group in self._draw_groups(mine)
+                ]
         order = torch.tensor([draw for group, _ in pieces for draw in group]).argsort()
         outputs = pytree.tree_map(lambda *parts: torch.cat(parts)[order], *[out for _, out in pieces])
         return predictive_from_outputs(outputs, self.signature)
@@ -121,12 +131,15 @@ class NetworkPosterior(Posterior):
         if self._vectorised:
             try:
                 return torch.vmap(one)(draws, dict(weights))
-            except RuntimeError as error:
-                if "vmap" not in str(error):
-                    raise
-                self._vectorised = False
+            except (RuntimeError, ValueError) as error:
                 reason = str(error).splitlines()[0]
-                warnings.warn(f"draws run one by one, the network cannot be vectorised: {reason}", stacklevel=5)
+                if "random operation" in reason:
+                    raise _own_randomness(reason) from None
+                self._vectorised = False
+                # vmap has many ways to fail; an error of the network itself comes again below.
+                warnings.warn(
+                    f"draws run one by one, the network cannot be vectorised: {reason}", stacklevel=5
+                )
         single = [one(draws[i], {site: w[i] for site, w in weights.items()}) for i in range(len(draws))]
         return pytree.tree_map(lambda *tensors: torch.stack(tensors), *single)
 
@@ -134,3 +147,22 @@ class NetworkPosterior(Posterior):
         form = "image" if len(self.signature.input_shape) > 1 else "vector"
         together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST)
         return max(1, together // (draws if self.is_stochastic else 1))
+
+
+@contextmanager
+def _layer_by_layer() -> Iterator[None]:
+    """torch's fused transformer layers read their children's weights and skip the masks among them."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _own_randomness(reason: str) -> BadInput:
+    return BadInput(
+        "a network must draw no random numbers of its own: they cannot be keyed by seed, draw and row",
+        reason,
+        "remove torch.rand and the like from its forward, or use nn.Dropout layers, which become sites",
+    )

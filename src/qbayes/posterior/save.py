@@ -1,6 +1,7 @@
-"""Posteriors on disk: a folder with ``posterior.json`` and ``weights.safetensors``; nothing is ever unpickled.
+"""Posteriors on disk: a folder with ``posterior.json`` and ``weights.safetensors``; nothing is unpickled.
 
-The JSON is written last and holds the sha256 of the weights, so that a folder is either whole or refused.
+The JSON is put in place last and holds the sha256 of the weights and of itself, so that a folder is either
+whole or refused.
 """
 
 import hashlib
@@ -32,6 +33,15 @@ NetworkSource = nn.Module | Callable[[Mapping[str, Any]], nn.Module]
 
 def check_output_folder(folder: Path, *, overwrite: bool = False) -> None:
     """Raise unless ``folder`` can take a new posterior without losing anything."""
+    try:
+        _check_folder(folder, overwrite)
+    except OSError as error:
+        raise BadFile(
+            "the output folder must be reachable", f"{folder}: {error.strerror}", "choose another path"
+        ) from None
+
+
+def _check_folder(folder: Path, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise BadFile("the output must be a folder", f"the file {folder}", "choose another path")
     if folder.is_dir():
@@ -46,7 +56,9 @@ def check_output_folder(folder: Path, *, overwrite: bool = False) -> None:
             )
     nearest_folder = next(path for path in [folder, *folder.absolute().parents] if path.exists())
     if not os.access(nearest_folder, os.W_OK | os.X_OK):
-        raise BadFile("the output folder must be writable", f"{nearest_folder} is read-only", "choose another folder")
+        raise BadFile(
+            "the output folder must be writable", f"{nearest_folder} is read-only", "choose another folder"
+        )
 
 
 def save_posterior(posterior: NetworkPosterior, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -70,30 +82,75 @@ def save_posterior(posterior: NetworkPosterior, folder: str | Path, *, overwrite
         "provenance": posterior.provenance,
         "weights_sha256": hashlib.sha256(payload).hexdigest(),
     }
-    write_atomically(folder / WEIGHTS, payload)
-    write_atomically(folder / HEADER, json.dumps(header, indent=1, allow_nan=False).encode())
+    try:
+        header["content_sha256"] = _content_hash(header)
+        text = json.dumps(header, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            "architecture and provenance must be JSON with finite numbers", f"{error}", "leave the rest out"
+        ) from None
+    write_together({folder / WEIGHTS: payload, folder / HEADER: text.encode()})
     return folder
 
 
+def _content_hash(header: Mapping[str, Any]) -> str:
+    """sha256 of the header without its own hash, whatever the order and spacing of its JSON."""
+    content = {key: value for key, value in header.items() if key != "content_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
 def write_atomically(path: Path, payload: bytes) -> None:
-    """Write beside the target, flush to disk, rename: a reader sees the old file or the new one, whole."""
+    """Write one file so that a reader sees the old content or the new one, whole."""
+    write_together({path: payload})
+
+
+def write_together(payloads: Mapping[Path, bytes]) -> None:
+    """Write all files or none.
+
+    All are written beside their targets and flushed to disk, where a full disk shows itself; then each is
+    renamed. Should a rename fail, the files already replaced are put back.
+    """
+    staged: dict[Path, Path] = {}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as scratch:
-            try:
-                scratch.write(payload)
-                scratch.flush()
-                os.fsync(scratch.fileno())
-                os.replace(scratch.name, path)
-            except BaseException:
-                Path(scratch.name).unlink(missing_ok=True)
-                raise
+        for path, payload in payloads.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            staged[path] = Path(scratch)
+            with os.fdopen(handle, "wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+        _swap_in(staged)
     except OSError as error:
         raise BadFile(
-            f"{path} must be writable",
+            f"{next(iter(payloads)).parent} must be writable",
             f"{error.strerror or error}",
             "free some space or choose another folder; what was there before is unchanged",
         ) from error
+    finally:
+        for scratch in staged.values():
+            scratch.unlink(missing_ok=True)
+
+
+def _swap_in(staged: Mapping[Path, Path]) -> None:
+    kept: dict[Path, Path] = {}
+    placed: list[Path] = []
+    try:
+        for path, scratch in staged.items():
+            if path.exists() and len(staged) > 1:
+                kept[path] = scratch.with_name(f"{scratch.name}.old")
+                os.replace(path, kept[path])
+            os.replace(scratch, path)
+            placed.append(path)
+    except BaseException:
+        for path in set(placed) - set(kept):
+            path.unlink(missing_ok=True)
+        for path, old in kept.items():
+            if old.exists():
+                os.replace(old, path)
+        raise
+    for old in kept.values():
+        old.unlink(missing_ok=True)
 
 
 def read_header(folder: str | Path) -> dict[str, Any]:
@@ -107,8 +164,10 @@ def read_header(folder: str | Path) -> dict[str, Any]:
             f"no {path}",
             "give the folder that 'qbayes fit --out' or save_posterior wrote",
         ) from None
-    except (OSError, ValueError) as error:
-        raise BadFile(f"{path} must be readable JSON", f"{error}", "the file is damaged: restore or refit it") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadFile(
+            f"{path} must be readable JSON", f"{error}", "the file is damaged: restore or refit it"
+        ) from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise BadFile("the file must be a qbayes posterior", f"{path}", "check the path")
     if header.get("version") != VERSION:
@@ -117,7 +176,21 @@ def read_header(folder: str | Path) -> dict[str, Any]:
             f"{header.get('version')!r} in {path}",
             "read it with the qbayes version that wrote it, or update qbayes",
         )
+    _check_content(path, header)
     return header
+
+
+def _check_content(path: Path, header: dict[str, Any]) -> None:
+    try:
+        whole = _content_hash(header) == header.get("content_sha256")
+    except ValueError:  # NaN or an infinity, which we never write
+        whole = False
+    if not whole:
+        raise BadFile(
+            f"{path} must have the sha256 that it records",
+            "another one: the file is damaged or was edited",
+            "restore it from a copy, or refit",
+        )
 
 
 def load_posterior(folder: str | Path, network: NetworkSource) -> NetworkPosterior:
@@ -132,23 +205,27 @@ def load_posterior(folder: str | Path, network: NetworkSource) -> NetworkPosteri
         module = place_sites(plain, sites)
         if header["constant_noise"] and isinstance(signature.likelihood, Gaussian):
             module = ConstantNoise(module, signature.likelihood.shape)
+        provenance, architecture = dict(header["provenance"]), header["architecture"]
+        architecture = None if architecture is None else dict(architecture)
     except QbayesError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
         raise BadFile(
-            f"{HEADER} must hold every entry of the format", f"{type(error).__name__}: {error}", "refit or restore it"
+            f"{HEADER} must hold every entry of the format",
+            f"{type(error).__name__}: {error}",
+            "refit or restore it",
         ) from None
     _check_fits(module, members)
-    return NetworkPosterior(
-        module, members, signature, architecture=header["architecture"], provenance=header["provenance"]
-    )
+    return NetworkPosterior(module, members, signature, architecture=architecture, provenance=provenance)
 
 
 def _read_weights(path: Path, header: Mapping[str, Any]) -> dict[str, Tensor]:
     try:
         payload = path.read_bytes()
     except OSError as error:
-        raise BadFile(f"{path} must be readable", f"{error.strerror}", "restore the file beside its JSON") from None
+        raise BadFile(
+            f"{path} must be readable", f"{error.strerror}", "restore the file beside its JSON"
+        ) from None
     if hashlib.sha256(payload).hexdigest() != header.get("weights_sha256"):
         raise BadFile(
             f"{path} must have the sha256 that {HEADER} records",
@@ -158,15 +235,19 @@ def _read_weights(path: Path, header: Mapping[str, Any]) -> dict[str, Tensor]:
     try:
         return load_tensors(payload)
     except SafetensorError as error:
-        raise BadFile(f"{path} must be a safetensors file", f"{error}", "restore it from a copy, or refit") from None
+        raise BadFile(
+            f"{path} must be a safetensors file", f"{error}", "restore it from a copy, or refit"
+        ) from None
 
 
 def _members(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]:
-    members: list[dict[str, Tensor]] = [{} for _ in range(count)]
+    members: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, _, name = key.partition("/")
-        members[int(index)][name] = value
-    return members
+        members.setdefault(int(index), {})[name] = value
+    if sorted(members) != list(range(len(members))) or len(members) != count:
+        raise ValueError(f"{count} members announced, {sorted(members)} found")
+    return [members[index] for index in range(count)]
 
 
 def _check_fits(module: nn.Module, members: list[dict[str, Tensor]]) -> None:

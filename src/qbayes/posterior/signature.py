@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from qbayes.posterior.likelihood import Likelihood, likelihood_from_json
+from qbayes.errors import BadInput
+from qbayes.posterior.likelihood import Categorical, Gaussian, Likelihood, likelihood_from_json
 from qbayes.posterior.transform import Standardize
 
 
@@ -38,7 +39,7 @@ class Signature:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Signature":
         target = data["target"]
-        return cls(
+        found = cls(
             task=str(data["task"]),
             input_shape=tuple(int(n) for n in data["input_shape"]),
             transform=_standardize(data["transform"]),
@@ -46,6 +47,31 @@ class Signature:
             target=None if target is None else _standardize(target),
             labels=tuple(str(label) for label in data["labels"]),
         )
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raise unless the parts fit each other; what a file says need not."""
+        likelihood, target = self.likelihood, self.target
+        if isinstance(likelihood, Categorical):
+            answers, scaled = likelihood.classes, target is None
+        else:
+            assert isinstance(likelihood, Gaussian)
+            answers = likelihood.shape[0] if likelihood.shape else 0
+            scaled = target is not None and len(target.mean) == answers
+        positive = answers > 0 and bool(self.input_shape) and min(self.input_shape) > 0
+        if not positive or not scaled or len(self.transform.mean) != self.input_shape[0]:
+            raise BadInput(
+                "input shape, scales and likelihood of a signature must fit each other",
+                f"inputs {self.input_shape}, scale of {len(self.transform.mean)}, {likelihood}",
+                "check the file's source",
+            )
+        if self.labels and len(self.labels) != answers:
+            raise BadInput(
+                f"there must be one label for each of {answers} classes or targets",
+                f"{len(self.labels)}",
+                "check the file's source",
+            )
 
 
 def _numbers(scale: Standardize) -> dict[str, list[float]]:

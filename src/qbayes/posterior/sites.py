@@ -38,10 +38,20 @@ class Site:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Site":
-        valid = data.get("kind") in ("mask", "gaussian") and data.get("place") in _PLACES
-        if not valid or set(data) != set(cls.__dataclass_fields__):
+        valid = set(data) == set(cls.__dataclass_fields__) and _is_site(data)
+        if not valid:
             raise BadInput("a site must be a mask or a gaussian with a place", f"{data!r}", "check the file")
         return cls(**data)
+
+
+def _is_site(data: Mapping[str, Any]) -> bool:
+    numbers = [data["number"]] if data["bias_number"] is None else [data["number"], data["bias_number"]]
+    counted = all(type(number) is int and 0 <= number < 1 << 32 for number in numbers)
+    measured = all(type(data[name]) in (int, float) for name in ("rate", "sigma"))
+    named = isinstance(data["module"], str) and isinstance(data["channelwise"], bool)
+    return (
+        counted and measured and named and data["kind"] in ("mask", "gaussian") and data["place"] in _PLACES
+    )
 
 
 @dataclass(frozen=True)
@@ -70,9 +80,18 @@ class Masked(nn.Module):
         self.layer = layer
         self.after = after
 
-    def forward(self, x: Tensor) -> Any:
-        y = self.layer(x if self.before is None else self.before(x))
+    def forward(self, x: Tensor, *more: Any, **named: Any) -> Any:
+        y = self.layer(x if self.before is None else self.before(x), *more, **named)
         return y if self.after is None else self.after(y)
+
+    def __getattr__(self, name: str) -> Any:
+        """Networks read ``fc.in_features`` or ``fc.weight`` of their layers: the wrapped one answers."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "layer":
+                raise
+            return getattr(self.layer, name)
 
 
 def place_sites(network: nn.Module, sites: Iterable[Site]) -> nn.Module:
@@ -80,6 +99,7 @@ def place_sites(network: nn.Module, sites: Iterable[Site]) -> nn.Module:
     module = copy.deepcopy(network)
     named = dict(module.named_modules())
     by_module: dict[str, list[Site]] = {}
+    _check_distinct(sites := tuple(sites))
     for site in sites:
         if site.module not in named:
             raise unknown_name("module", site.module, named)
@@ -87,6 +107,17 @@ def place_sites(network: nn.Module, sites: Iterable[Site]) -> nn.Module:
     for name, here in by_module.items():
         module = _swap(module, named[name], _stochastic(named[name], here))
     return module
+
+
+def _check_distinct(sites: tuple[Site, ...]) -> None:
+    numbers = [n for site in sites for n in (site.number, site.bias_number) if n is not None]
+    places = [(site.module, site.place) for site in sites]
+    if len(set(numbers)) < len(numbers) or len(set(places)) < len(places):
+        raise BadInput(
+            "each site must have a number and a place of its own: equal numbers share their noise",
+            f"numbers {numbers}, places {places}",
+            "number the sites 0, 1, 2, …",
+        )
 
 
 def _stochastic(layer: nn.Module, sites: list[Site]) -> nn.Module:
@@ -111,10 +142,10 @@ def _swap(root: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
     """Put ``new`` wherever ``old`` stands: a module may be registered under several names."""
     if root is old:
         return new
-    for parent in list(root.modules()):
-        for child_name, child in list(parent.named_children()):
-            if child is old and parent is not new:
-                setattr(parent, child_name, new)
+    everywhere = [name for name, module in root.named_modules(remove_duplicate=False) if module is old]
+    for name in everywhere:
+        parent, _, child = name.rpartition(".")
+        setattr(root.get_submodule(parent), child, new)
     return root
 
 
@@ -135,10 +166,11 @@ def sites_of(module: nn.Module) -> tuple[Site, ...]:
     for name, layer in module.named_modules():
         owner, plain = _unwrapped(module, name.split(".") if name else [])
         if isinstance(layer, GaussianLayer):
-            found.append(Site(layer.site, "gaussian", plain, "replace", bias_number=layer.bias_site))
+            sigma, bias = layer.first_sigma, layer.bias_site
+            found.append(Site(layer.site, "gaussian", plain, "replace", sigma=sigma, bias_number=bias))
         elif isinstance(layer, Mask):
             place: Place = "replace"
-            if isinstance(owner, Masked):
+            if isinstance(owner, Masked) and layer is not owner.layer:
                 place = "before" if layer is owner.before else "after"
             found.append(Site(layer.site, "mask", plain, place, layer.rate, layer.channelwise))
     return tuple(sorted(found, key=lambda site: site.number))
@@ -151,7 +183,7 @@ def point_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Ten
         *path, leaf = name.split(".")
         _, prefix = _unwrapped(module, path)
         owner = module.get_submodule(".".join(path))
-        if leaf.endswith("_rho") and isinstance(owner, GaussianLayer) or isinstance(owner, ConstantNoise):
+        if (leaf.endswith("_rho") and isinstance(owner, GaussianLayer)) or isinstance(owner, ConstantNoise):
             continue
         if isinstance(owner, GaussianLayer):
             leaf = leaf.removesuffix("_mean")

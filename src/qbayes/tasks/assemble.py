@@ -34,6 +34,7 @@ from qbayes.tasks.shifts import LEVELS
 from qbayes.tasks.source import InMemory, Split
 
 SPLITS = ("train", "validation", "test")
+_FOLLOWS = ("task", "transform", "target")
 Pair = tuple[Array | None, Array | None]
 
 
@@ -119,9 +120,13 @@ def fields(
     """The fields of a ``Task`` that do not depend on where its rows are, fingerprint included."""
     images = len(signature.input_shape) + 1 == IMAGE_AXES
     levels = _input_range(look.input_range, images, is_uint8)
+    # not the name: the same data under another name is the same. Not what was fitted either: it follows
+    # from the data, and its last bit from the machine's order of summation.
+    own = {key: value for key, value in signature.to_json().items() if key not in _FOLLOWS}
     presented = {
         "kind": kind,
-        "signature": {**signature.to_json(), "task": None},  # the same data under another name is the same
+        "signature": own,
+        "standardize": scale_given(look.standardize),
         "input_range": levels,
         "augment": None if look.augment is None else _augment_name(look.augment),
         "splits": splits,
@@ -174,6 +179,13 @@ def input_scale(x: Tensor, standardize: bool | Standardize) -> Standardize:
             )
         return standardize
     return fit_standardize(x) if standardize else Standardize.identity(x.shape[1])
+
+
+def scale_given(standardize: bool | Standardize) -> bool | list[list[float]]:
+    """What the user said of the scale, for JSON."""
+    if isinstance(standardize, Standardize):
+        return [standardize.mean.tolist(), standardize.std.tolist()]
+    return standardize
 
 
 def target_scale(y: Tensor, standardize: bool | Standardize) -> Standardize:

@@ -33,7 +33,7 @@ _NPZ_ERRORS = (
     KeyError,
     zipfile.BadZipFile,
     zlib.error,
-    NotImplementedError,
+    RuntimeError,
     MemoryError,
 )
 _VALIDATION = 0.1  # of the training rows, for classification

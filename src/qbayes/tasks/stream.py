@@ -1,5 +1,6 @@
 """Tasks whose rows are streamed: what the user did not say is found in one pass over the training data."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,9 +78,15 @@ def streamed(
         train_rows=count,
         splits=tuple(name for name in SPLITS if name in splits),
         confusion_name=look.confusion_name,
-        digest=f"loader {identity} {count} rows",
+        digest=_digest(identity, count, signature),
         options={"identity": identity},
     ) | {"source": source}
+
+
+def _digest(identity: str, rows: int, signature: Signature) -> str:
+    """The scales are all that is known of the rows themselves, beside their number and the given name."""
+    known = signature.to_json()
+    return json.dumps(["loader", identity, rows, known["transform"], known["target"]])
 
 
 def _survey(factory: LoaderFactory, kind: Kind, whole: bool) -> Survey:

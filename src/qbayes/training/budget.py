@@ -15,11 +15,13 @@ SCHEDULES = ("cosine", "constant")
 class Budget:
     """Epochs, batch, learning rate and its schedule, and how the arithmetic runs.
 
-    ``warmup`` is the share of the steps over which the rate rises from 0; ``clip`` bounds the gradient's norm of each
-    network; ``bf16`` and ``compile`` apply on CUDA only.
+    ``least_steps`` raises the epochs on small data, where a pass over the rows is only a few steps.
+    ``warmup`` is the share of the steps over which the rate rises from 0; ``clip`` bounds the gradient's norm
+    of each network; ``bf16`` and ``compile`` apply on CUDA only.
     """
 
     epochs: int = 100
+    least_steps: int = 0
     batch_size: int = 128
     learning_rate: float = 1e-3
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -30,20 +32,29 @@ class Budget:
     channels_last: bool = False
 
     def __post_init__(self) -> None:
-        self._require(isinstance(self.epochs, int) and self.epochs >= 1, "epochs", "a whole number of at least 1")
-        self._require(isinstance(self.batch_size, int) and self.batch_size >= 1, "batch_size", "at least 1")
-        self._require(0 < self.learning_rate < math.inf, "learning_rate", "above 0 and finite")
-        self._require(0 <= self.warmup < 1, "warmup", "a share from 0 to below 1")
-        self._require(self.clip is None or self.clip > 0, "clip", "above 0, or None")
+        for name in ("epochs", "batch_size"):
+            value = getattr(self, name)
+            self._require(type(value) is int and value >= 1, name, "a whole number of at least 1")
+        steps = self.least_steps
+        self._require(type(steps) is int and steps >= 0, "least_steps", "a whole number of at least 0")
+        for name in ("bf16", "compile", "channels_last"):
+            self._require(isinstance(getattr(self, name), bool), name, "true or false")
+        self._require(
+            _between(self.learning_rate, 0, math.inf, open_below=True), "learning_rate", "above 0 and finite"
+        )
+        self._require(_between(self.warmup, 0, 1), "warmup", "a share from 0 to below 1")
+        self._require(
+            self.clip is None or _between(self.clip, 0, math.inf, open_below=True), "clip", "above 0, or None"
+        )
         if self.schedule not in SCHEDULES:
-            raise unknown_name("schedule", self.schedule, SCHEDULES)
+            raise unknown_name("schedule", str(self.schedule), SCHEDULES)
 
     def _require(self, holds: bool, field: str, must: str) -> None:
         if not holds:
             raise BadInput(f"budget: {field} must be {must}", f"{getattr(self, field)!r}", f"change {field}")
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of ``step`` (from 0): linear warm-up, then ``½ (1 + cos πt)`` to 0, or constant."""
+        """The learning rate of ``step`` (from 0): linear warm-up, then ``½ (1 + cos πt)``, or constant."""
         warm = round(self.warmup * steps)
         if step < warm:
             return self.learning_rate * (step + 1) / warm
@@ -52,13 +63,42 @@ class Budget:
         t = (step - warm) / max(1, steps - warm)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * t))
 
+    def for_rows(self, rows: int) -> "Budget":
+        """The same budget with the epochs that ``least_steps`` asks for on ``rows`` training rows."""
+        # a task without training rows has no step; it is refused where its rows are first asked for.
+        needed = math.ceil(self.least_steps / max(1, steps_in_epoch(rows, self.batch_size)))
+        return dataclasses.replace(self, epochs=max(self.epochs, needed), least_steps=0)
+
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> "Budget":
+    def from_options(cls, options: Mapping[str, Any], **overrides: Any) -> "Budget":
+        """A budget from a preset's options and what the user says instead; epochs named are epochs kept."""
         known = {field.name for field in dataclasses.fields(cls)}
-        for option in options:
+        merged = {**options, **overrides}
+        if "epochs" in overrides and "least_steps" not in overrides:
+            merged["least_steps"] = 0
+        for option in merged:
             if option not in known:
                 raise unknown_name("option of the budget", option, known)
-        return cls(**options)
+        return cls(**merged)
+
+
+def steps_in_epoch(rows: int, batch_size: int) -> int:
+    """Batches of an epoch; a last batch of a single row is left out where there is another."""
+    full, rest = divmod(rows, batch_size)
+    return full + (1 if rest > 1 or (rest == 1 and full == 0) else 0)
+
+
+def rows_in_epoch(rows: int, batch_size: int) -> int:
+    """Rows that the batches of an epoch hold."""
+    full, rest = divmod(rows, batch_size)
+    return rows - (1 if rest == 1 and full > 0 else 0)
+
+
+def _between(value: object, low: float, high: float, *, open_below: bool = False) -> bool:
+    """Whether ``value`` is a number with ``low ≤ value < high`` (``low < value`` if open below)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return low <= value < high and not (open_below and value == low)

@@ -33,13 +33,17 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise BadFile(f"{path} must be readable", f"{error.strerror}", "start again without resume") from None
     digest, payload = whole[:32], whole[32:]
     if hashlib.sha256(payload).digest() != digest:
-        raise BadFile("a checkpoint must be whole", f"{path} is damaged", "delete it and start again without resume")
+        raise BadFile(
+            "a checkpoint must be whole", f"{path} is damaged", "delete it and start again without resume"
+        )
     size = int.from_bytes(payload[:_HEADER_BYTES], "little")
     try:
         values = json.loads(payload[_HEADER_BYTES : _HEADER_BYTES + size])
         return load_tensors(payload[_HEADER_BYTES + size :]), values
     except (ValueError, SafetensorError) as error:
-        raise BadFile("a checkpoint must be of our format", f"{path}: {error}", "start again without resume") from None
+        raise BadFile(
+            "a checkpoint must be of our format", f"{path}: {error}", "start again without resume"
+        ) from None
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -68,3 +72,8 @@ def restore_optimizer(
         index, key = name.split("/", 1)
         state.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter, entries in optimizer.state.items():
+        for key, value in entries.items():
+            # fused optimisers need the parameter's own layout (channels_last), which a file does not keep.
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                entries[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

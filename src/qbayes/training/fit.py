@@ -3,14 +3,11 @@
 import copy
 import hashlib
 import json
-import platform
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,12 +15,14 @@ from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.methods.base import Method
 from qbayes.methods.placement import run_example
+from qbayes.networks import Architecture
 from qbayes.posterior.likelihood import ConstantNoise, Gaussian, Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Attachment, point_state
+from qbayes.provenance import device_name, versions
 from qbayes.tasks import Task
-from qbayes.training.budget import Budget
-from qbayes.training.loop import Loop, Run, derived_seed, steps_in_epoch
+from qbayes.training.budget import Budget, steps_in_epoch
+from qbayes.training.loop import Loop, Run, derived_seed
 from qbayes.training.progress import TrainingProgress
 
 NetworkLike = nn.Module | Callable[[], nn.Module]
@@ -45,14 +44,15 @@ def fit(
 ) -> NetworkPosterior:
     """The posterior of ``network`` on ``task`` by ``method``.
 
-    ``network`` is a module, whose weights are where training starts, or a function that makes one (called under the
-    seed). ``chains`` independent runs become members of one ensemble; ``start`` begins at a trained posterior's point
-    weights. With ``checkpoint`` a folder is kept from which an interrupted run goes on when ``resume`` is given.
+    ``network`` is a module, whose weights are where training starts, or a function that makes one (called
+    under the seed). ``chains`` independent runs become members of one ensemble; ``start`` begins at a trained
+    posterior's point weights. With ``checkpoint`` a folder is kept from which an interrupted run goes on when
+    ``resume`` is given.
     """
     noise.check_seed(seed)
     if chains < 1:
         raise BadInput("chains must be at least 1", f"{chains}", "leave it at 1 for a single run")
-    budget = budget or default_budget(method, task)
+    budget = (budget or default_budget(method, task)).for_rows(task.train_rows)
     place = choose_device(device)
     begun = time.monotonic()
     members: list[dict[str, Tensor]] = []
@@ -85,7 +85,7 @@ def fit(
 
 
 def attach(network: nn.Module, method: Method, example: Tensor | None = None) -> nn.Module:
-    """A new module with the method's randomness; ``.attachment`` says what became stochastic and what did not.
+    """A new module with the method's randomness; its ``.attachment`` says what became stochastic.
 
     With ``example`` (a batch of network inputs) layers are taken in the order they run, else as registered.
     """
@@ -97,7 +97,7 @@ def attach(network: nn.Module, method: Method, example: Tensor | None = None) ->
 def prepare(
     network: NetworkLike, task: Task, method: Method, *, seed: int, chain: int, start: NetworkPosterior | None
 ) -> tuple[nn.Module, Attachment]:
-    """The module to train: built, started, attached, with a noise where the network gives none, and checked."""
+    """The module to train: built, started, attached, with a noise where the network has none, checked."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "network", chain))
         if not isinstance(network, nn.Module):
@@ -118,6 +118,10 @@ def prepare(
 
 def reinitialised(network: nn.Module) -> nn.Module:
     """A copy with fresh weights, for the next chain of an ensemble."""
+    architecture = getattr(network, "architecture", None)
+    if isinstance(architecture, Architecture):
+        # built as the first one was: a network may start otherwise than its layers do by themselves.
+        return architecture.build(allow_import=True)
     fresh = copy.deepcopy(network)
     for name, layer in fresh.named_modules():
         reset: Any = getattr(layer, "reset_parameters", None)
@@ -142,38 +146,36 @@ def choose_device(device: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         place = torch.device(device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:
-        raise BadInput("the device must exist on this machine", f"{device}: {error}", "use auto or cpu") from None
+        # on the device 'meta' there are shapes and no numbers: reading one back fails.
+        torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise BadInput(
+            "the device must exist on this machine", f"{device}: {error}", "use auto or cpu"
+        ) from None
     return place
 
 
 def run_spec(
-    network: NetworkLike, task: Task, method: Method, budget: Budget, seed: int, chains: int, module: nn.Module
+    network: NetworkLike,
+    task: Task,
+    method: Method,
+    budget: Budget,
+    seed: int,
+    chains: int,
+    module: nn.Module,
 ) -> dict[str, Any]:
     """What determines the result, as JSON."""
     architecture = getattr(_plain(module), "architecture", None)
     return {
         "task": task.provenance,
-        "network": architecture.to_json() if architecture is not None else {"class": type(_plain(module)).__name__},
+        "network": architecture.to_json()
+        if architecture is not None
+        else {"class": type(_plain(module)).__name__},
         "method": method.to_json(),
         "budget": budget.to_json(),
         "seed": seed,
         "chains": chains,
     }
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    try:
-        found["qbayes"] = version("qbayes")
-    except PackageNotFoundError:
-        found["qbayes"] = "uninstalled"
-    return found
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
 
 
 def _plain(module: nn.Module) -> nn.Module:

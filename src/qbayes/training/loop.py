@@ -1,8 +1,8 @@
 """One training loop for every method, and later for quantisation-aware training.
 
-Order and noise come from generators seeded here, so that the same seed gives the same bits on the same machine,
-and a resumed run continues with the same bits: a checkpoint holds the parameters, the optimiser, the members, the
-generators, and how far into its epoch the run was.
+Order and noise come from generators seeded here, so that the same seed gives the same bits on the same
+machine, and a resumed run continues with the same bits: a checkpoint holds the parameters, the optimiser, the
+members, the generators, and how far into its epoch the run was.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from qbayes.errors import BadInput, Interrupted
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.save import state_to
 from qbayes.tasks import Task
-from qbayes.training.budget import Budget
+from qbayes.training.budget import Budget, rows_in_epoch, steps_in_epoch
 from qbayes.training.checkpoint import optimizer_tensors, read_checkpoint, restore_optimizer, write_checkpoint
-from qbayes.training.guard import check_epoch_loss, clip_gradients
+from qbayes.training.guard import check_epoch_loss, check_state, clip_gradients
 from qbayes.training.progress import TrainingProgress
 
 LossFunction = Callable[[nn.Module, Outputs, Tensor], Tensor]
@@ -139,19 +139,20 @@ class Loop:
     def _end_epoch(self) -> None:
         state = self.state
         assert state.loss_sum is not None
-        mean = (state.loss_sum / self.task.train_rows).cpu()
+        mean = (state.loss_sum / rows_in_epoch(self.task.train_rows, self.budget.batch_size)).cpu()
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, None
         check_epoch_loss(mean, state.first_loss, state.epoch)
         state.first_loss = mean if state.first_loss is None else state.first_loss
         state.losses.append(float(mean.mean()))
         if self.collect(state.epoch, self.budget.epochs):
+            check_state(self.module.state_dict(), state.epoch)
             state.members.append(state_to(self.module.state_dict(), "cpu"))
         if self.progress is not None:
             self.progress.update(state.epoch, state.losses[-1])
 
     def _compiled(self) -> Any:
         # CUDA graphs replay a whole step's kernels: small networks are bound by launches otherwise.
-        return torch.compile(self.module, mode="reduce-overhead")
+        return torch.compile(self.module, mode="reduce-overhead", dynamic=False)
 
     @contextlib.contextmanager
     def _stop_on_interrupt(self) -> Iterator[None]:
@@ -231,12 +232,6 @@ class Loop:
         self.order.set_state(self._kept["order_now"])
         if "rng_cuda" in self._kept:
             torch.cuda.set_rng_state(self._kept["rng_cuda"], self.device)
-
-
-def steps_in_epoch(rows: int, batch_size: int) -> int:
-    """Batches of an epoch; a last batch of a single row is left out where there is another."""
-    full, rest = divmod(rows, batch_size)
-    return full + (1 if rest > 1 or (rest == 1 and full == 0) else 0)
 
 
 def _in_float32(outputs: Outputs) -> Outputs:

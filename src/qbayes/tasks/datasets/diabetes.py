@@ -5,6 +5,7 @@ Bundled with scikit-learn; read in the units of measurement.
 
 from pathlib import Path
 
+import numpy as np
 from sklearn.datasets import load_diabetes
 
 from qbayes.tasks.base import Task
@@ -13,8 +14,7 @@ from qbayes.tasks.splits import fixed_split
 
 
 def load(data: Path, variant: str, *, split: int = 0, validation: float = 0.0, seed: int = 0) -> Task:
-    bunch = load_diabetes(scaled=False)
-    x, y = bunch.data, bunch.target
+    x, y = (np.asarray(part) for part in load_diabetes(return_X_y=True, scaled=False))
     train, test = fixed_split(len(x), split)
     return Task.from_arrays(
         x[train],

@@ -29,9 +29,9 @@ def load(
     seed: int = 0,
     confusion: Confusion = "auto",
 ) -> Task:
-    bunch = load_digits()
-    x = torch.from_numpy(bunch.images.astype(np.uint8))[:, None]
-    y = torch.from_numpy(bunch.target.astype(np.int64))
+    images, digits = (np.asarray(part) for part in load_digits(return_X_y=True))
+    x = torch.from_numpy(images.astype(np.uint8)).view(-1, 1, 8, 8)
+    y = torch.from_numpy(digits.astype(np.int64))
     train, test = (torch.from_numpy(rows) for rows in fixed_split(len(x), split, share=0.75))
     x_confusion, confusion_name = borrow("digits", data, confusion)
     return Task.from_arrays(

@@ -116,8 +116,8 @@ def _locate(data: Path, variant: str) -> Path:
 
 def _numbers(path: Path) -> np.ndarray:
     try:
-        with path.open(encoding="ascii") as file:
-            table = np.loadtxt(file, ndmin=2)
+        lines = path.read_text(encoding="ascii").splitlines()
+        table = np.loadtxt(lines, ndmin=2) if any(line.strip() for line in lines) else np.zeros((0, 0))
     except (ValueError, UnicodeDecodeError) as error:
         raise _damaged(path, f"{error}") from error
     except OSError as error:

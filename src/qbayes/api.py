@@ -1,0 +1,65 @@
+"""The public names: six nouns and the verbs, gathered for ``import qbayes as qb``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError, RunFailed
+from qbayes.methods import Method
+from qbayes.methods import make_method as method
+from qbayes.metrics import Scores, evaluate
+from qbayes.networks import Architecture, build_network
+from qbayes.posterior.base import Posterior
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.predictive import Predictive
+from qbayes.posterior.save import load_posterior as _load_posterior
+from qbayes.posterior.save import save_posterior
+from qbayes.tasks import Task, load_task
+from qbayes.training import Budget, attach, fit
+
+__all__ = [
+    "BadFile",
+    "BadInput",
+    "Budget",
+    "Interrupted",
+    "Method",
+    "NetworkPosterior",
+    "Posterior",
+    "Predictive",
+    "QbayesError",
+    "RunFailed",
+    "Scores",
+    "Task",
+    "attach",
+    "evaluate",
+    "fit",
+    "load_posterior",
+    "load_task",
+    "method",
+    "network",
+    "save_posterior",
+]
+
+
+def network(name: str, task: Task, **options: Any) -> nn.Module:
+    """One of our networks, or ``package.module:factory``, made for a task: ``qb.network("lenet", task)``."""
+    likelihood = task.signature.likelihood.to_json()
+    outputs = likelihood["classes"] if task.kind == "classification" else tuple(likelihood["shape"])
+    return build_network(name, task.signature.input_shape, outputs, task.kind, **options)
+
+
+def load_posterior(folder: str | Path, network: nn.Module | None = None) -> NetworkPosterior:
+    """Read a saved posterior; one's own ``network`` is given here, ours are rebuilt."""
+    return _load_posterior(folder, network if network is not None else _rebuilt)
+
+
+def _rebuilt(architecture: Mapping[str, Any]) -> nn.Module:
+    if not architecture:
+        raise BadInput(
+            "a posterior of one's own network needs that network at loading",
+            "no architecture in the file",
+            "call load_posterior(folder, network=…), or on the command line --network package.module:factory",
+        )
+    return Architecture.from_json(architecture).build()

@@ -1,0 +1,51 @@
+"""The commands under one roof. Commands import torch only when they run: ``--help`` answers at once."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+
+from qbayes.cli.data import data_app
+from qbayes.cli.demo import demo
+from qbayes.cli.evaluate import evaluate
+from qbayes.cli.fit import fit
+from qbayes.cli.list import list_shelves
+from qbayes.cli.predict import predict
+
+app = typer.Typer(
+    name="qbayes",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("fit")(fit)
+app.command("evaluate")(evaluate)
+app.command("predict")(predict)
+app.add_typer(data_app, name="data")
+app.command("list")(list_shelves)
+app.command("demo")(demo)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        try:
+            print(version("qbayes"))
+        except PackageNotFoundError:
+            print("not installed: run from its sources")
+        raise typer.Exit
+
+
+@app.callback()
+def qbayes(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Bayesian neural networks in PyTorch: train, predict with uncertainty, measure it.
+
+    \b
+    Two commands to begin with:
+      qbayes fit digits --method mcd --network lenet --out runs/mcd
+      qbayes evaluate runs/mcd
+    """

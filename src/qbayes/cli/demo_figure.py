@@ -1,0 +1,187 @@
+"""The demo's figure, drawn from plain numbers: how sure each method is where it cannot know."""
+
+import io
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Okabe and Ito's colours, told apart with any colour vision; the control is grey.
+COLOURS = {"pointwise": "#5a5a5a", "mcd": "#0072b2", "bbb": "#d55e00", "sghmc": "#009e73"}
+NAMES = {"pointwise": "pointwise", "mcd": "MC dropout", "bbb": "Bayes-by-Backprop", "sghmc": "SGHMC"}
+_INK, _QUIET, _FAINT = "#222222", "#6b6b6b", "#9a9a9a"
+_STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _FAINT,
+    "axes.labelcolor": _INK,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+}
+_TITLE: dict[str, Any] = {"fontsize": 12, "fontweight": "bold"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One method: scores by rotation (from 0° on), entropies in nats, and its answers for the example."""
+
+    name: str
+    error: list[float]
+    ece: list[float]
+    test_entropy: list[float]
+    other_entropy: list[float]
+    predicted: list[str]
+    confidence: list[float]
+    truth: str
+    clean: dict[str, float] = field(default_factory=dict[str, float])
+    confusion: dict[str, float] = field(default_factory=dict[str, float])
+    seconds: float = 0.0
+
+
+def draw(panels: Sequence[Panel], images: Sequence[Any], angles: Sequence[float]) -> bytes:
+    """The figure as a PNG. ``images`` are the example under each of ``angles`` (degrees)."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(12, 7.4), dpi=160, facecolor="white")
+        grid = figure.add_gridspec(
+            2,
+            2,
+            height_ratios=(1, 1.2),
+            left=0.14,
+            right=0.98,
+            top=0.905,
+            bottom=0.08,
+            hspace=0.26,
+            wspace=0.42,
+        )
+        _draw_example(figure, grid[0, :], panels, images, angles)
+        _draw_calibration(figure.add_subplot(grid[1, 0]), panels, angles)
+        _draw_entropies(figure, grid[1, 1], panels)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", metadata={"Software": "qbayes"})
+    return buffer.getvalue()
+
+
+def _draw_example(
+    figure: Any, place: Any, panels: Sequence[Panel], images: Sequence[Any], angles: Sequence[float]
+) -> None:
+    """The turned digit, and below it what each method reads and how sure it is; bars are confidences."""
+    rows = place.subgridspec(2, 1, height_ratios=(1, 1.75), hspace=0.05)
+    pictures = rows[0].subgridspec(1, len(images), wspace=0.12)
+    for index, (image, angle) in enumerate(zip(images, angles, strict=True)):
+        axes = figure.add_subplot(pictures[index])
+        axes.imshow(image, cmap="Greys", interpolation="nearest")
+        axes.set_axis_off()
+        axes.set_title("as written" if angle == 0 else f"turned by {angle:g}°", fontsize=9.5, pad=4)
+    axes = figure.add_subplot(rows[1])
+    axes.set_xlim(0, len(images))
+    axes.set_ylim(len(panels), -0.1)
+    axes.set_axis_off()
+    for row, panel in enumerate(panels):
+        colour = COLOURS[panel.name]
+        axes.text(
+            -0.06, row + 0.5, NAMES[panel.name], ha="right", va="center", color=colour, fontweight="bold"
+        )
+        for column, (label, sure) in enumerate(zip(panel.predicted, panel.confidence, strict=True)):
+            _draw_answer(axes, column, row, label, sure, colour, right=label == panel.truth)
+    question = f"What is this {panels[0].truth}, as it turns?"
+    figure.text(0.14, 0.965, question, va="center", **_TITLE)
+    key = (
+        "each method's answer and confidence; filled: right, hatched: wrong. A test digit picked for contrast"
+    )
+    figure.text(0.98, 0.965, key, fontsize=9.5, color=_QUIET, ha="right", va="center")
+
+
+def _draw_answer(
+    axes: Any, column: int, row: int, label: str, sure: float, colour: str, *, right: bool
+) -> None:
+    left, width, height = column + 0.04, 0.92, 0.56
+    low = row + 0.22
+    axes.barh(low, width, height, left, align="edge", color="#f1f1f1", linewidth=0)
+    fill = {"color": colour} if right else {"facecolor": "white", "edgecolor": colour, "hatch": "/////"}
+    axes.barh(low, width * sure, height, left, align="edge", linewidth=0.8, alpha=0.9, **fill)
+    box = {"facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.18", "alpha": 0.92}
+    answer = f"{label}   {sure:.0%}".replace("%", " %")
+    axes.text(left + 0.05, low + height / 2, answer, va="center", fontsize=9.5, bbox=box)
+
+
+def _draw_calibration(axes: Any, panels: Sequence[Panel], angles: Sequence[float]) -> None:
+    """Calibration error by rotation, each line named at its end."""
+    for panel in panels:
+        share = [100 * value for value in panel.ece]
+        axes.plot(angles, share, color=COLOURS[panel.name], linewidth=2.2, marker="o", markersize=4.5)
+    ends = _spread([100 * panel.ece[-1] for panel in panels], 6.5)
+    for panel, height in zip(panels, ends, strict=True):
+        name = NAMES[panel.name]
+        axes.text(angles[-1] + 2, height, name, color=COLOURS[panel.name], va="center", fontweight="bold")
+    axes.set_xlim(-2, angles[-1] + 1)
+    axes.set_ylim(0, max(100 * value for panel in panels for value in panel.ece) * 1.08)
+    axes.set_xticks(list(angles), [f"{angle:g}°" for angle in angles])
+    axes.set_xlabel("rotation of the test digits")
+    axes.set_ylabel("calibration error (ECE), %")
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_title("Turned digits: who still knows how sure to be?", loc="left", pad=10, **_TITLE)
+
+
+def _spread(heights: Sequence[float], gap: float) -> list[float]:
+    """``heights``, moved apart so that labels at them do not overlap, in the same order."""
+    order = sorted(range(len(heights)), key=lambda index: heights[index])
+    placed = list(heights)
+    for before, here in itertools.pairwise(order):
+        placed[here] = max(placed[here], placed[before] + gap)
+    # half the way back, so that the block of labels stays centred on its lines.
+    moved = max(after - height for after, height in zip(placed, heights, strict=True))
+    return [height - moved / 2 for height in placed]
+
+
+def _draw_entropies(figure: Any, place: Any, panels: Sequence[Panel]) -> None:
+    """How the entropies of digits and of photographs are spread, one strip a method."""
+    strips = place.subgridspec(len(panels), 1, hspace=0.22)
+    for index, panel in enumerate(panels):
+        axes = figure.add_subplot(strips[index])
+        _draw_strip(axes, panel)
+        last = index == len(panels) - 1
+        axes.tick_params(labelbottom=last, bottom=last)
+        if last:
+            axes.set_xlabel("predictive entropy, nat (log 10 = 2.30: no idea)")
+        if index == 0:
+            axes.set_title("Photographs among the digits: who notices?", loc="left", pad=10, **_TITLE)
+            axes.text(0.045, 0.93, "test digits", transform=axes.transAxes, va="top", color=_QUIET)
+            axes.text(
+                0.995,
+                0.93,
+                "photographs",
+                transform=axes.transAxes,
+                va="top",
+                ha="right",
+                color=COLOURS[panel.name],
+            )
+
+
+def _draw_strip(axes: Any, panel: Panel) -> None:
+    """Histograms of the two sets; areas are comparable, heights go by the square root of the share."""
+    import numpy as np
+
+    top = float(np.log(10))
+    edges = np.linspace(0, top, 31)
+    sets = ((panel.test_entropy, "#b9b9b9", 1.0), (panel.other_entropy, COLOURS[panel.name], 0.78))
+    for values, colour, alpha in sets:
+        if values:
+            heights, _ = np.histogram(np.clip(values, 0, top), edges)
+            # the root keeps the long, low tails in sight beside the peak at 0.
+            axes.stairs(
+                np.sqrt(heights / len(values)), edges, fill=True, color=colour, alpha=alpha, linewidth=0
+            )
+    axes.set_xlim(0, top)
+    axes.set_ylim(0, 1)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    place = {"transform": axes.transAxes, "ha": "center", "va": "top"}
+    axes.text(0.46, 0.93, NAMES[panel.name], color=COLOURS[panel.name], fontweight="bold", **place)
+    if "auroc" in panel.confusion:
+        axes.text(0.46, 0.63, f"AUROC {panel.confusion['auroc']:.3f}", color=_INK, **place)

@@ -1,0 +1,132 @@
+"""``qbayes evaluate``: scores of a saved posterior, clean, shifted and against confusion data."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qbayes.cli.console import note, out, print_json
+from qbayes.cli.inputs import check_new_file, open_posterior, parse_settings, recorded_task, task_for
+from qbayes.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from qbayes import NetworkPosterior, Scores, Task
+
+
+def evaluate(
+    posterior: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that 'qbayes fit' wrote.")],
+    task: Annotated[
+        str | None, typer.Option(help="Task to score on; by default the one it was fitted on.")
+    ] = None,
+    task_set: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the task: split=3.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="Draws from the posterior.")] = 20,
+    seed: Annotated[int, typer.Option(help="Key of the noise.")] = 0,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    shifts: Annotated[bool, typer.Option("--shifts/--no-shifts", help="Scores under shifted inputs.")] = True,
+    confusion: Annotated[
+        bool, typer.Option("--confusion/--no-confusion", help="Scores against confusion data.")
+    ] = True,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets (else QBAYES_DATA).")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="package.module:factory of a network of your own; it is imported.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    out_file: Annotated[Path | None, typer.Option("--out", help="File for the scores: scores.json.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Score a posterior on its task: clean, under shifts, and against confusion data.
+
+    \b
+    Examples:
+      qbayes evaluate runs/mcd
+      qbayes evaluate runs/mcd --draws 50 --no-shifts --out scores.json
+      qbayes evaluate runs/own --network my_package.nets:small --json
+    """
+    from qbayes.metrics import evaluate as score
+    from qbayes.posterior.save import write_atomically
+
+    if out_file is not None:
+        check_new_file(out_file, (".json",), overwrite=overwrite)
+    loaded = open_posterior(posterior, network, device)
+    chosen = task_for(loaded, task, data_dir, parse_settings("--task-set", task_set or []))
+    note_other_data(loaded, chosen)
+    scores = score(
+        loaded,
+        chosen,
+        draws,
+        seed,
+        split=split,
+        shifts=shifts,
+        confusion=confusion,
+        meta={"folder": str(posterior)},
+    )
+    document = scores.to_json()
+    if out_file is not None:
+        write_atomically(out_file, json.dumps(document, indent=1, allow_nan=False).encode())
+        note(f"scores in {out_file}")
+    if as_json:
+        print_json(document)
+    else:
+        _print_scores(scores)
+
+
+def note_other_data(posterior: "NetworkPosterior", task: "Task") -> None:
+    """Other data under the recorded name is worth a word."""
+    record = posterior.provenance.get("task", {})
+    known = recorded_task(posterior)[0] == task.provenance["task"] and "fingerprint" in record
+    if known and record["fingerprint"] != task.fingerprint:
+        note(
+            f"note: the data or options of '{task.name}' differ from those that this posterior was fitted on"
+        )
+
+
+def _print_scores(scores: "Scores") -> None:
+    meta, console = scores.meta, out()
+    method = meta["method"]["name"] if isinstance(meta["method"], dict) else "posterior"
+    console.print(
+        f"{method} on {meta['task']}: {meta['rows']:,} {meta['split']} rows, "
+        f"{meta['draws']} draws, seed {meta['seed']}"
+    )
+    console.print(_column("clean", scores.clean, ""))
+    for name in scores.shifted:
+        console.print(_levels(name, scores))
+    if scores.confusion:
+        console.print(_column(f"against {meta['confusion']}", scores.confusion, "confusion/"))
+
+
+def _column(title: str, numbers: dict[str, float], prefix: str) -> "Table":
+    from qbayes.metrics import metric
+
+    table = _table(title, ["score", "value", "unit"])
+    for name, value in numbers.items():
+        shown = metric(prefix + name)
+        table.add_row(shown.label, shown.show(value), "" if shown.unit == "share" else shown.unit)
+    return table
+
+
+def _levels(name: str, scores: "Scores") -> "Table":
+    from qbayes.metrics import metric
+    from qbayes.tasks.shifts import LEVELS
+
+    table = _table(f"under {name}", ["score", "none", *(f"{amount:g}" for amount in LEVELS[name])])
+    for key, clean in scores.clean.items():
+        show = metric(key).show
+        levels = (numbers[key] for _, numbers in sorted(scores.shifted[name].items()))
+        table.add_row(metric(key).label, show(clean), *map(show, levels))
+    return table
+
+
+def _table(title: str, columns: list[str]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    return table

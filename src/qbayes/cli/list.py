@@ -1,0 +1,146 @@
+"""``qbayes list``: what stands on the shelves, with options and their defaults."""
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from qbayes.cli.console import check_choice, out, print_json
+
+SHELVES = ("methods", "networks", "tasks", "metrics")
+
+
+def list_shelves(
+    shelf: Annotated[
+        str | None, typer.Argument(help="methods, networks, tasks or metrics; by default all.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """List methods, networks, tasks and metrics, with their options.
+
+    \b
+    Examples:
+      qbayes list
+      qbayes list methods
+    """
+    chosen = SHELVES if shelf is None else (check_choice("the shelf", shelf, SHELVES),)
+    readers = {"methods": _methods, "networks": _networks, "tasks": _tasks, "metrics": _metrics}
+    found = {name: readers[name]() for name in chosen}
+    if as_json:
+        print_json(found)
+        return
+    for name, members in found.items():
+        _print_shelf(name, members)
+
+
+def _methods() -> dict[str, Any]:
+    from qbayes.methods import METHODS
+
+    return {name: _method(METHODS[name]) for name in METHODS}
+
+
+def _method(kind: type[Any]) -> dict[str, Any]:
+    options = {field.name: _default(field) for field in dataclasses.fields(kind)}
+    presets = {
+        name: {"method": dict(preset.method), "budget": dict(preset.budget)}
+        for name, preset in kind.presets.items()
+    }
+    return {
+        "summary": _first_sentence(sys.modules[kind.__module__].__doc__),
+        "options": options,
+        "presets": presets,
+    }
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _networks() -> dict[str, Any]:
+    from qbayes.networks import NETWORKS
+
+    given = ("input_shape", "outputs", "kind")
+    found: dict[str, Any] = {}
+    for name in NETWORKS:
+        factory = NETWORKS[name]
+        parameters = inspect.signature(factory).parameters.values()
+        options = {p.name: p.default for p in parameters if p.name not in given}
+        found[name] = {
+            "summary": _first_sentence(sys.modules[factory.__module__].__doc__),
+            "options": options,
+        }
+    return found
+
+
+def _tasks() -> dict[str, Any]:
+    from qbayes.tasks import DATASETS
+
+    return {
+        name: {
+            "summary": DATASETS[name].summary,
+            "kind": DATASETS[name].kind,
+            "options": DATASETS[name].options(),
+        }
+        for name in DATASETS
+    }
+
+
+def _metrics() -> dict[str, Any]:
+    from qbayes.metrics import METRICS
+
+    return {
+        name: {"summary": shown.label, "unit": shown.unit, "better": shown.better}
+        for name, shown in METRICS.items()
+    }
+
+
+def _first_sentence(text: str | None) -> str:
+    """The first sentence of a docstring, without its equation and its reference in brackets."""
+    paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
+    sentence = re.sub(r", ``[^`]*``", "", paragraph.split(". ")[0])
+    return sentence.partition(" (")[0].rstrip(".:")
+
+
+def _print_shelf(title: str, members: Mapping[str, Mapping[str, Any]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    console = out()
+    if title == "metrics":
+        table = Table(
+            title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
+        )
+        for column in ("name", "what", "unit", "better"):
+            table.add_column(column)
+        for name, member in members.items():
+            table.add_row(name, member["summary"], member["unit"], member["better"])
+        console.print(table)
+        return
+    console.print(f"{title}\n", style="bold")
+    for name, member in members.items():
+        console.print(f"  {name:14} {member['summary']}")
+        options = ", ".join(f"{key}={_written(value)}" for key, value in member["options"].items())
+        # wrapped by rich, under the summary.
+        console.print(_indented(options or "no options"), style="dim", soft_wrap=False)
+    flag = {"methods": "--set", "networks": "--network-set", "tasks": "--task-set"}[title]
+    console.print(f"\n  set an option with: qbayes fit … {flag} key=value\n")
+
+
+def _indented(text: str) -> Any:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Padding(Text(text, overflow="fold"), (0, 0, 0, 17))
+
+
+def _written(value: object) -> str:
+    """A default as it would be given on the command line."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return "[]" if value == () else str(list(value) if isinstance(value, tuple) else value)

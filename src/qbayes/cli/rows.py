@@ -1,0 +1,205 @@
+"""Rows that ``predict`` reads (.npy, .npz, .csv, a task's test split) and answers that it writes."""
+
+import csv
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbayes import NetworkPosterior, Task
+from qbayes.cli.inputs import recorded_task, task_for
+from qbayes.errors import BadFile, BadInput
+from qbayes.posterior.save import write_atomically
+
+_TASK = "task:"
+# what numpy is known to raise on damaged bytes, pickles and foreign files.
+_READ_ERRORS = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    MemoryError,
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Raw inputs, the number of their first row (it keys the noise), and targets where they are known."""
+
+    x: Tensor | np.ndarray
+    first_row: int = 0
+    targets: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+
+
+def read_rows(source: str, posterior: NetworkPosterior, data_dir: Path | None) -> Rows:
+    if source.startswith(_TASK):
+        return _task_rows(source, posterior, data_dir)
+    path = Path(source).expanduser()
+    readers = {".npy": _read_numpy, ".npz": _read_numpy, ".csv": read_csv}
+    if path.suffix not in readers:
+        raise BadInput(
+            "the input must be a .npy, .npz or .csv file, or rows of a task",
+            f"'{source}'",
+            f"for example x.npy, or task:{posterior.signature.task}:5",
+        )
+    x = readers[path.suffix](path)
+    shape = posterior.signature.input_shape
+    # a CSV file has no axes: its columns are a row's numbers in order.
+    if path.suffix == ".csv" and x.shape[1] == int(np.prod(shape)):
+        x = x.reshape(len(x), *shape)
+    return Rows(x)
+
+
+def _task_rows(source: str, posterior: NetworkPosterior, data_dir: Path | None) -> Rows:
+    name, _, wanted = source.removeprefix(_TASK).partition(":")
+    recorded = recorded_task(posterior)[0]
+    # the short name of a file that the posterior was fitted on means that file.
+    chosen = recorded if name in ("", posterior.signature.task) and recorded else name
+    task = task_for(posterior, chosen, data_dir, {})
+    first, last = _range(wanted, source)
+    xs: list[Tensor] = []
+    ys: list[Tensor] = []
+    seen = 0
+    for x, y in task.batches("test", 1024):
+        low, high = max(first - seen, 0), len(x) if last is None else last + 1 - seen
+        seen += len(x)
+        if low < len(x) and high > 0:
+            xs.append(x[low:high])
+            ys.append(y[low:high])
+    if not xs or (last is not None and last >= seen):
+        raise BadInput(
+            f"rows must lie within the {seen} test rows of '{task.name}'",
+            f"'{source}'",
+            f"rows are numbered 0 … {seen - 1}",
+        )
+    return Rows(torch.cat(xs), first, _targets(task, torch.cat(ys)))
+
+
+def _range(text: str, source: str) -> tuple[int, int | None]:
+    """First and last row (None: the end): '' all, '5' the first five, '5-9' rows 5 to 9."""
+    first, dash, last = text.partition("-")
+    if not text:
+        return 0, None
+    if dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last):
+        return int(first), int(last)
+    if not dash and first.isdecimal() and int(first) > 0:
+        return 0, int(first) - 1
+    raise BadInput(
+        "rows of a task must be a number of rows, or first-last",
+        f"'{text}' in '{source}'",
+        "for example task:digits:5, or task:digits:5-9",
+    )
+
+
+def _targets(task: Task, y: Tensor) -> dict[str, list[Any]]:
+    if task.kind == "classification":
+        labels = task.signature.labels
+        return {"target": [labels[k] if labels else str(k) for k in y.tolist()]}
+    flat = y.flatten(1)
+    return {
+        f"target{'' if flat.shape[1] == 1 else f'_{t}'}": flat[:, t].tolist() for t in range(flat.shape[1])
+    }
+
+
+def _read_numpy(path: Path) -> np.ndarray:
+    """The array in a .npy file, or ``x`` in a .npz file; nothing is unpickled."""
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            x = content
+        else:
+            with content:
+                if "x" not in content.files:
+                    raise BadFile(
+                        f"{path} must hold the array 'x'",
+                        f"{', '.join(content.files) or 'nothing'}",
+                        "write it with np.savez(path, x=…)",
+                    )
+                x = content["x"]
+    except BadFile:
+        raise
+    except _READ_ERRORS as error:
+        raise BadFile(
+            f"{path} must be a numpy file of plain numbers", f"{error}", "write it with np.save(path, x)"
+        ) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if x.dtype.kind not in "iuf" or x.ndim == 0:
+        raise BadFile(
+            f"{path} must hold rows of real numbers", f"{x.dtype}, shape {x.shape}", "convert it first"
+        )
+    # torch reads native byte order, and unsigned integers of one byte only.
+    return (
+        x
+        if x.dtype == np.uint8
+        else x.astype(np.float32 if x.dtype.kind == "u" else x.dtype.newbyteorder("="))
+    )
+
+
+def read_csv(path: Path) -> np.ndarray:
+    """A table of numbers; a first line that is not all numbers is a header."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [(number, line) for number, line in enumerate(csv.reader(file), start=1) if any(line)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadFile(f"{path} must be a CSV file in UTF-8", f"{error}", "export it again") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if lines and _numbers(lines[0][1]) is None:
+        lines = lines[1:]
+    if not lines:
+        raise BadFile(f"{path} must hold rows of numbers", "none", "check where it comes from")
+    rows: list[list[float]] = []
+    for number, line in lines:
+        values = _numbers(line)
+        if values is None or len(values) != len(lines[0][1]):
+            raise BadFile(
+                f"every line of {path} must hold {len(lines[0][1])} numbers, separated by commas",
+                f"line {number}: {','.join(line)[:60]}",
+                "mend the line, or fill what is missing",
+            )
+        rows.append(values)
+    return np.asarray(rows, dtype=np.float32)
+
+
+def _numbers(line: Sequence[str]) -> list[float] | None:
+    try:
+        return [float(cell) for cell in line]
+    except ValueError:
+        return None
+
+
+def write_columns(path: Path, columns: Mapping[str, list[Any]], described: Mapping[str, Any]) -> None:
+    """The answers as .csv, .npz (one array a column) or .json (one object a row), written atomically."""
+    if path.suffix == ".npz":
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {name: np.asarray(values) for name, values in columns.items()}
+        np.savez(buffer, **arrays)
+        payload = buffer.getvalue()
+    elif path.suffix == ".json":
+        records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        payload = json.dumps({**described, "answers": records}, indent=1, allow_nan=False).encode()
+    else:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        payload = text.getvalue().encode()
+    write_atomically(path, payload)
+
+
+def _unreadable(path: Path, error: OSError) -> BadFile:
+    return BadFile(
+        f"{path} must be a readable file", f"{error.strerror or error}", "check its path and rights"
+    )

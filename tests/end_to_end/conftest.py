@@ -1,0 +1,54 @@
+"""``qbayes`` as a function: the exit code, standard output and standard error of one command line."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qbayes.cli import main
+
+# A small network and a few epochs: enough for a posterior, not for a good one.
+SMALL = ["--network", "mlp", "--network-set", "hidden=[16]", "--epochs", "2", "--quiet"]
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Cli = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def digits_posterior(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("posteriors") / "digits"
+    assert main(["fit", "digits", "--method", "mcd", "--out", str(folder), *SMALL]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def diabetes_posterior(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("posteriors") / "diabetes"
+    command = ["fit", "diabetes", "--method", "bbb", "--task-set", "split=2", "--out", str(folder), *SMALL]
+    assert main(command) == 0
+    return folder
