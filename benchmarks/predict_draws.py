@@ -27,7 +27,9 @@ def posterior_of(method: str, task: qb.Task) -> qb.NetworkPosterior:
     module = qb.attach(network, make_method(method), task.example())
     members = None
     if method == "sghmc":
-        members = [{k: v + 1e-3 * torch.randn_like(v) for k, v in module.state_dict().items()} for _ in range(20)]
+        members = [
+            {k: v + 1e-3 * torch.randn_like(v) for k, v in module.state_dict().items()} for _ in range(20)
+        ]
     return qb.Posterior.from_trained(module, task.signature, members=members)
 
 
@@ -55,7 +57,9 @@ def seconds(run: Callable[[], object], times: list[float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         load_task,
         method,
         network,
+        recipe,
         save_posterior,
     )
 
@@ -55,6 +56,7 @@ __all__ = [
     "load_task",
     "method",
     "network",
+    "recipe",
     "save_posterior",
 ]
 

@@ -17,7 +17,7 @@ from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.save import load_posterior as _load_posterior
 from qbayes.posterior.save import save_posterior
 from qbayes.tasks import Task, load_task
-from qbayes.training import Budget, attach, fit
+from qbayes.training import Budget, attach, fit, recipe
 
 __all__ = [
     "BadFile",
@@ -39,6 +39,7 @@ __all__ = [
     "load_task",
     "method",
     "network",
+    "recipe",
     "save_posterior",
 ]
 

@@ -8,7 +8,6 @@ import typer
 
 from qbayes.cli.console import note, out, print_json
 from qbayes.cli.inputs import check_new_file, open_posterior, parse_settings, recorded_task, task_for
-from qbayes.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -146,14 +146,11 @@ def plan_run(
     network_options: dict[str, Any],
 ) -> Plan:
     """Preset values first, then what the user said."""
-    from qbayes.methods import METHODS, make_method
-    from qbayes.training import Budget
+    from qbayes.training import recipe
 
-    values = METHODS[method].preset(preset, task.name, task.kind)
     return Plan(
         task,
-        make_method(method, **{**values.method, **method_options}),
-        Budget.from_options(values.budget, **budget_options).for_rows(task.train_rows),
+        *recipe(method, task, preset, budget=budget_options, **method_options),
         network or default_network(task.signature.input_shape),
         network_options,
     )

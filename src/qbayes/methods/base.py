@@ -23,6 +23,8 @@ from qbayes.posterior.sites import Attachment, place_sites
 from qbayes.registry import Shelf
 
 METHODS: Shelf[type["Method"]] = Shelf("method", "qbayes.methods")
+# how the large presets run; on the CPU only channels_last applies.
+ON_A_GPU: Mapping[str, Any] = {"bf16": True, "compile": True, "channels_last": True}
 Optimiser = Literal["adam", "adamw", "sgd"]
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
-from qbayes.methods.base import METHODS, Method, Preset, nothing_to_attach
+from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset, nothing_to_attach
 from qbayes.methods.placement import survey
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, Site, gaussian_layers
@@ -53,14 +53,17 @@ class BayesByBackprop(Method):
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "default/classification": Preset(
-            {"prior_sigma": 0.1, "kl_weight": 0.1}, {"epochs": 60, "batch_size": 128, "learning_rate": 1e-3}
+            {"prior_sigma": 0.1, "kl_weight": 0.1},
+            {"epochs": 60, "least_steps": 3000, "batch_size": 128, "learning_rate": 1e-3},
         ),
         "default/regression": Preset(
-            {"prior_sigma": 0.5}, {"epochs": 500, "batch_size": 128, "learning_rate": 1e-2}
+            {"prior_sigma": 0.3},
+            {"epochs": 40, "least_steps": 6000, "batch_size": 64, "learning_rate": 1e-2},
         ),
+        # made to begin at the trained pointwise network: fit(start=…), or --start on the command line.
         "default/cifar10": Preset(
-            {"prior_sigma": 0.05, "kl_weight": 0.01},
-            {"epochs": 150, "batch_size": 256, "learning_rate": 3e-3, "warmup": 0.05},
+            {"prior_sigma": 0.05, "kl_weight": 0.1, "sigma_linear": 0.01, "sigma_conv": 0.003},
+            {"epochs": 50, "batch_size": 256, "learning_rate": 5e-4, "warmup": 0.05, **ON_A_GPU},
         ),
         "paper/uci": Preset(
             {"prior_sigma": 1.0, "kl_weight": 1.0, **_PAPER},

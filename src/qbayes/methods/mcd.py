@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.methods.base import METHODS, Method, Preset, nothing_to_attach
+from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset, nothing_to_attach
 from qbayes.methods.placement import Survey, survey
 from qbayes.posterior.mask import check_rate
 from qbayes.posterior.sites import Attachment, Place, Site
@@ -41,14 +41,14 @@ class MCDropout(Method):
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "default/classification": Preset(
-            {"rate": 0.2}, {"epochs": 60, "batch_size": 128, "learning_rate": 1e-3}
+            {"rate": 0.2}, {"epochs": 60, "least_steps": 3000, "batch_size": 128, "learning_rate": 1e-3}
         ),
         "default/regression": Preset(
-            {"rate": 0.02}, {"epochs": 500, "batch_size": 128, "learning_rate": 3e-3}
+            {"rate": 0.1}, {"epochs": 40, "least_steps": 8000, "batch_size": 64, "learning_rate": 3e-3}
         ),
         "default/cifar10": Preset(
             {"rate": 0.05, "optimiser": "sgd", "weight_decay": 5e-4},
-            {"epochs": 150, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05},
+            {"epochs": 220, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05, **ON_A_GPU},
         ),
         "paper/uci": Preset(
             {"rate": 0.2, "placement": "paper", "weight_decay": 5e-5},

@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, Method, Preset
+from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset
 from qbayes.methods.placement import survey
 from qbayes.posterior.sites import Attachment
 
@@ -27,11 +27,15 @@ class Pointwise(Method):
     weight_decay: float = 1e-4
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        "default/classification": Preset({}, {"epochs": 30, "batch_size": 128, "learning_rate": 1e-3}),
-        "default/regression": Preset({}, {"epochs": 300, "batch_size": 128, "learning_rate": 1e-2}),
+        "default/classification": Preset(
+            {}, {"epochs": 30, "least_steps": 2000, "batch_size": 128, "learning_rate": 1e-3}
+        ),
+        "default/regression": Preset(
+            {}, {"epochs": 40, "least_steps": 4000, "batch_size": 64, "learning_rate": 3e-3}
+        ),
         "default/cifar10": Preset(
             {"optimiser": "sgd", "weight_decay": 5e-4},
-            {"epochs": 120, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05},
+            {"epochs": 120, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05, **ON_A_GPU},
         ),
         "paper/uci": Preset(
             {"weight_decay": 5e-5}, {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3}

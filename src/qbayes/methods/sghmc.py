@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, Method, Preset
+from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset
 from qbayes.methods.pointwise import Pointwise
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment
@@ -202,28 +202,32 @@ class SGHMCMethod(Method):
     likelihood_weight: float = 1.0
     temperature: float = 1.0
 
+    _STEADY: ClassVar[Mapping[str, object]] = {"schedule": "constant"}
+
     presets: ClassVar[Mapping[str, Preset]] = {
         "default/classification": Preset(
-            {}, {"epochs": 100, "batch_size": 128, "learning_rate": 1e-2, "schedule": "constant"}
+            {},
+            {"epochs": 80, "least_steps": 3000, "batch_size": 256, "learning_rate": 1e-2, **_STEADY},
         ),
         "default/regression": Preset(
-            {}, {"epochs": 500, "batch_size": 128, "learning_rate": 1e-2, "schedule": "constant"}
+            {},
+            {"epochs": 60, "least_steps": 6000, "batch_size": 64, "learning_rate": 1e-2, **_STEADY},
         ),
         "default/cifar10": Preset(
-            {"likelihood_weight": 16.0},
-            {"epochs": 200, "batch_size": 256, "learning_rate": 1e-2, "schedule": "constant"},
+            {"burn_in": 180, "resample_prior": 25, "likelihood_weight": 16.0},
+            {"epochs": 260, "batch_size": 256, "learning_rate": 1e-2, **_STEADY, **ON_A_GPU},
         ),
         "paper/uci": Preset(
             {"burn_in": 200, "resample_momentum": 10, "resample_prior": 5, "likelihood_weight": 2.0},
-            {"epochs": 300, "batch_size": 128, "learning_rate": 1e-2, "schedule": "constant"},
+            {"epochs": 300, "batch_size": 128, "learning_rate": 1e-2, **_STEADY},
         ),
         "paper/mnist": Preset(
             {"burn_in": 20, "resample_prior": 15},
-            {"epochs": 100, "batch_size": 256, "learning_rate": 1e-2, "schedule": "constant"},
+            {"epochs": 100, "batch_size": 256, "learning_rate": 1e-2, **_STEADY},
         ),
         "paper/cifar10": Preset(
             {"burn_in": 200, "resample_prior": 25, "likelihood_weight": 16.0},
-            {"epochs": 300, "batch_size": 256, "learning_rate": 1e-2, "schedule": "constant"},
+            {"epochs": 300, "batch_size": 256, "learning_rate": 1e-2, **_STEADY},
         ),
     }
 

@@ -12,6 +12,7 @@ from qbayes.errors import BadInput, RunFailed, unknown_name
 from qbayes.metrics import calibration, classification, detection, regression
 from qbayes.metrics.scores import Numbers, Scores
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from qbayes.posterior.signature import Signature
 from qbayes.provenance import versions
 from qbayes.tasks.shifts import LEVELS, Level, shift
 
@@ -80,14 +81,16 @@ def evaluate(
 
 def _check_fits(posterior: Predicts, task: Evaluable) -> None:
     """The task must ask what the posterior answers, where both say it."""
-    answers, asked = (getattr(side, "signature", None) for side in (posterior, task))
-    if answers is None or asked is None or answers.likelihood == asked.likelihood:
+    given, asked = (getattr(side, "signature", None) for side in (posterior, task))
+    if not isinstance(given, Signature) or not isinstance(asked, Signature):
         return
-    raise BadInput(
-        "the task must have the posterior's kind and number of outputs",
-        f"'{task.name}' asks for {asked.likelihood.to_json()}, the posterior gives {answers.likelihood.to_json()}",
-        f"evaluate on '{answers.task}', or fit on '{task.name}'",
-    )
+    if given.likelihood != asked.likelihood:
+        answers, question = given.likelihood.to_json(), asked.likelihood.to_json()
+        raise BadInput(
+            "the task must have the posterior's kind and number of outputs",
+            f"'{task.name}' asks for {question}, the posterior gives {answers}",
+            f"evaluate on '{given.task}', or fit on '{task.name}'",
+        )
 
 
 @final

@@ -97,9 +97,16 @@ class NetworkPosterior(Posterior):
         return predictive_from_outputs(outputs, self.signature)
 
     def _draw_groups(self, draws: list[int]) -> list[list[int]]:
-        """Groups of draws whose sampled weights fit memory together."""
-        weights = sum(layer.weight_mean.numel() for layer in gaussian_layers(self.network))
+        """Groups of draws that run together.
+
+        Sampled weights must fit memory. Those of a convolution go one draw at a time, over as many rows as
+        fit: several at once are a grouped convolution, twice as slow as one after the other.
+        """
+        layers = list(gaussian_layers(self.network))
+        weights = sum(layer.weight_mean.numel() for layer in layers)
         size = len(draws) if weights == 0 else max(1, _WEIGHTS_AT_ONCE // weights)
+        if any(layer.weight_mean.ndim > 2 for layer in layers):
+            size = 1
         return [draws[start : start + size] for start in range(0, len(draws), size)]
 
     def _member_outputs(

@@ -2,5 +2,6 @@
 
 from qbayes.training.budget import Budget
 from qbayes.training.fit import attach, fit
+from qbayes.training.recipe import recipe
 
-__all__ = ["Budget", "attach", "fit"]
+__all__ = ["Budget", "attach", "fit", "recipe"]
