@@ -1,6 +1,6 @@
 """How much faster is ``predict`` with vectorised draws than a Python loop of forward passes?
 
-LeNet on 1,000 images of MNIST's size (random pixels: the time does not depend on them), L = 20 draws, float32.
+LeNet on 1,000 images of MNIST's size (random pixels: time does not depend on them), L = 20 draws, float32.
 Both ways run in turn in one process; the ratio is that of the fastest runs, since other load only adds time.
 
     python benchmarks/predict_draws.py [--rows 1000] [--draws 20] [--repeats 5] [--threads 2]
@@ -36,11 +36,10 @@ def posterior_of(method: str, task: qb.Task) -> qb.NetworkPosterior:
 @torch.no_grad()
 def plain_loop(posterior: qb.NetworkPosterior, x: Tensor, draws: int) -> Tensor:
     """What one would write by hand: for each draw a new mask or new weights, and one pass over all rows."""
-    network, inputs = posterior.network, posterior.signature.transform.apply(x)
+    inputs = posterior.signature.transform.apply(x)
     outputs = []
     for draw in range(draws):
-        if len(posterior.members) > 1:
-            network.load_state_dict(posterior.members[draw % len(posterior.members)])
+        network = posterior.networks[draw % len(posterior.networks)]
         ids = torch.tensor([draw])
         weights: dict[int, Tensor] = {}
         for layer in gaussian_layers(network):

@@ -87,7 +87,7 @@ def test_draws_have_the_fitted_moments(fitted: tuple[qb.NetworkPosterior, Tensor
 
 
 def test_loss_is_the_negative_evidence_bound_of_one_row() -> None:
-    """``N·loss = −E log p + KL``, whatever the batch: the KL is divided by N, not by the number of batches."""
+    """``N·loss = −E log p + KL``, whatever the batch: the KL is divided by N, not by the batches."""
     x, y = correlated_regression(40)
     method = BayesByBackprop(prior_sigma=0.7, kl_weight=0.3)
     module, _ = method.attach(KnownNoise(3))

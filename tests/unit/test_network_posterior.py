@@ -73,14 +73,14 @@ def looped(post: NetworkPosterior, x: Tensor, draws: int, seed: int, first_row: 
     """One forward pass a draw, without vmap: what predict must equal."""
     found = []
     for draw in range(draws):
-        post.network.load_state_dict(post.members[draw % len(post.members)])
+        network = post.networks[draw % len(post.networks)]
         ids = torch.tensor([draw])
         weights: dict[int, Tensor] = {}
-        for layer in gaussian_layers(post.network):
+        for layer in gaussian_layers(network):
             weights |= {site: w[0] for site, w in layer.draw_weights(seed, ids).items()}
         stream = noise.Stream(seed, ids[0], first_row, weights)
         with torch.no_grad(), noise.streaming(stream):
-            found.append(post.network(post.signature.transform.apply(x)))
+            found.append(network(post.signature.transform.apply(x)))
     return found
 
 
@@ -170,7 +170,8 @@ def test_what_is_before_the_first_random_op_runs_once() -> None:
 def test_a_deterministic_network_runs_once() -> None:
     post = posterior("members")
     calls: list[int] = []
-    post.network.stem.register_forward_hook(lambda *_: calls.append(1))
+    for network in post.networks:
+        network.get_submodule("stem").register_forward_hook(lambda *_: calls.append(1))
     found = post.predict(torch.randn(6, 2, 6, 6), draws=9)
     assert len(calls) == 3, "once a member"
     assert found.draw_count == 9

@@ -101,7 +101,7 @@ def test_the_method_samples_through_fit() -> None:
 
 
 def test_stacked_networks_move_as_each_alone() -> None:
-    """Without noise and with a fixed prior, three stacked networks take exactly the steps of three single ones."""
+    """Without noise and with a fixed prior, stacked networks take exactly the steps of single ones."""
     start = torch.randn(3, 4, 2)
     targets = torch.randn(3, 4, 2)
 

@@ -8,6 +8,8 @@ program.
 
 import copy
 import dataclasses
+import types
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -137,12 +139,23 @@ def make_method(name: str, **options: Any) -> Method:
     for option in options:
         if option not in known:
             raise unknown_name(f"option of {name}", option, known)
-    try:
-        return kind(**options)
-    except TypeError as error:
-        raise BadInput(
-            f"the options of {name} must have their types", f"{error}", "see the method's docs"
-        ) from error
+    hints = typing.get_type_hints(kind)
+    for option, value in options.items():
+        allowed = _simple_types(hints[option])
+        # True is an int to Python and 3 is no float: a switch is not a number, a whole number is a real one.
+        fits = isinstance(value, allowed) and isinstance(value, bool) <= (bool in allowed)
+        if allowed and not fits:
+            names = " or ".join(sorted({kind.__name__ for kind in allowed} - {"NoneType"}))
+            raise BadInput(f"{name}: {option} must be of type {names}", f"{value!r}", f"change {option}")
+    return kind(**options)
+
+
+def _simple_types(hint: Any) -> tuple[type, ...]:
+    """The plain types that an annotation allows; nothing where it is more than those."""
+    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if not all(part in (bool, int, float, str, types.NoneType) for part in parts):
+        return ()
+    return (*parts, int) if float in parts else tuple(parts)
 
 
 def nothing_to_attach(method: str, network: nn.Module, example: Tensor | None) -> BadInput:

@@ -57,6 +57,9 @@ class BayesByBackprop(Method):
             {"epochs": 60, "least_steps": 3000, "batch_size": 128, "learning_rate": 1e-3},
         ),
         "default/regression": Preset(
+            {"prior_sigma": 0.3}, {"epochs": 100, "batch_size": 64, "learning_rate": 1e-2}
+        ),
+        "default/uci": Preset(
             {"prior_sigma": 0.3},
             {"epochs": 40, "least_steps": 6000, "batch_size": 64, "learning_rate": 1e-2},
         ),

@@ -31,6 +31,10 @@ class Pointwise(Method):
             {}, {"epochs": 30, "least_steps": 2000, "batch_size": 128, "learning_rate": 1e-3}
         ),
         "default/regression": Preset(
+            {"weight_decay": 1e-2}, {"epochs": 40, "batch_size": 64, "learning_rate": 3e-3}
+        ),
+        # the UCI sets are small and most of them nearly noiseless: they want many steps.
+        "default/uci": Preset(
             {}, {"epochs": 40, "least_steps": 4000, "batch_size": 64, "learning_rate": 3e-3}
         ),
         "default/cifar10": Preset(

@@ -211,6 +211,10 @@ class SGHMCMethod(Method):
         ),
         "default/regression": Preset(
             {},
+            {"epochs": 60, "least_steps": 3000, "batch_size": 64, "learning_rate": 1e-2, **_STEADY},
+        ),
+        "default/uci": Preset(
+            {},
             {"epochs": 60, "least_steps": 6000, "batch_size": 64, "learning_rate": 1e-2, **_STEADY},
         ),
         "default/cifar10": Preset(

@@ -46,22 +46,25 @@ class NetworkPosterior(Posterior):
             raise BadInput(
                 "a posterior needs at least one member", "none", "collect a state before the end of training"
             )
-        # vmap cannot read channels_last tensors: training may use them, a posterior keeps the plain layout.
-        self.network = copy.deepcopy(network).eval().requires_grad_(False)
-        self.network.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
-        self.members = [
-            {name: value.detach().clone() for name, value in member.items()} for member in members
-        ]
+        self.networks = [_frozen(network, member) for member in members]
         self.signature = signature
         self.architecture = None if architecture is None else dict(architecture)
         self.provenance = dict(provenance or {})
         self._vectorised = True
-        for member in self.members:
-            self.network.load_state_dict(member)
+
+    @property
+    def network(self) -> nn.Module:
+        """The first member; all have its structure."""
+        return self.networks[0]
+
+    @property
+    def members(self) -> list[dict[str, Tensor]]:
+        """The members' states."""
+        return [network.state_dict() for network in self.networks]
 
     @property
     def device(self) -> torch.device:
-        return next((value.device for value in self.members[0].values()), torch.device("cpu"))
+        return next((value.device for value in self.network.state_dict().values()), torch.device("cpu"))
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -74,8 +77,8 @@ class NetworkPosterior(Posterior):
 
     def to(self, device: torch.device | str) -> "NetworkPosterior":
         """This posterior on another device (itself, changed in place, as modules do)."""
-        self.network.to(device)
-        self.members = [{name: value.to(device) for name, value in member.items()} for member in self.members]
+        for network in self.networks:
+            network.to(device)
         return self
 
     @torch.no_grad()
@@ -83,13 +86,11 @@ class NetworkPosterior(Posterior):
         self, x: Tensor, draws: int, seed: int, first_row: int, batch_size: int | None
     ) -> Predictive:
         pieces: list[tuple[list[int], Outputs]] = []
-        count = len(self.members)
-        for index in range(min(count, draws)):
-            self.network.load_state_dict(self.members[index])
-            mine = list(range(index, draws, count))
-            with _layer_by_layer():
+        with _layer_by_layer():
+            for index, network in enumerate(self.networks[:draws]):
+                mine = list(range(index, draws, len(self.networks)))
                 pieces += [
-                    (group, self._member_outputs(x, group, seed, first_row, batch_size))
+                    (group, self._member_outputs(network, x, group, seed, first_row, batch_size))
                     for group in self._draw_groups(mine)
                 ]
         order = torch.tensor([draw for group, _ in pieces for draw in group]).argsort()
@@ -110,30 +111,42 @@ class NetworkPosterior(Posterior):
         return [draws[start : start + size] for start in range(0, len(draws), size)]
 
     def _member_outputs(
-        self, x: Tensor, draws: list[int], seed: int, first_row: int, batch_size: int | None
+        self,
+        network: nn.Module,
+        x: Tensor,
+        draws: list[int],
+        seed: int,
+        first_row: int,
+        batch_size: int | None,
     ) -> Outputs:
-        """Outputs of the loaded member, ``(draws, rows, …)`` on the CPU."""
+        """Outputs of one member, ``(draws, rows, …)`` on the CPU."""
         ids = torch.tensor(draws, device=self.device)
         weights: dict[int, Tensor] = {}
-        for layer in gaussian_layers(self.network):
+        for layer in gaussian_layers(network):
             weights |= layer.draw_weights(seed, ids)
         size = batch_size or self._rows_at_once(len(draws))
         parts: list[Outputs] = []
         for start in range(0, len(x), size):
             inputs = self.signature.transform.apply(x[start : start + size].to(self.device))
-            out = self._outputs(inputs, ids, seed, first_row + start, weights)
+            out = self._outputs(network, inputs, ids, seed, first_row + start, weights)
             parts.append(pytree.tree_map(lambda tensor: tensor.float().cpu(), out))
         return pytree.tree_map(lambda *pieces: torch.cat(pieces, dim=1), *parts)
 
     def _outputs(
-        self, inputs: Tensor, draws: Tensor, seed: int, first_row: int, weights: Mapping[int, Tensor]
+        self,
+        network: nn.Module,
+        inputs: Tensor,
+        draws: Tensor,
+        seed: int,
+        first_row: int,
+        weights: Mapping[int, Tensor],
     ) -> Outputs:
         def one(draw: Tensor, drawn: Mapping[int, Tensor]) -> Outputs:
             with noise.streaming(noise.Stream(seed, draw, first_row, drawn)):
-                return self.network(inputs)
+                return network(inputs)
 
         if not self.is_stochastic:
-            self.signature.likelihood.check(out := self.network(inputs), len(inputs))
+            self.signature.likelihood.check(out := network(inputs), len(inputs))
             return pytree.tree_map(lambda tensor: tensor.expand(len(draws), *tensor.shape), out)
         if self._vectorised:
             try:
@@ -154,6 +167,14 @@ class NetworkPosterior(Posterior):
         form = "image" if len(self.signature.input_shape) > 1 else "vector"
         together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST)
         return max(1, together // (draws if self.is_stochastic else 1))
+
+
+def _frozen(network: nn.Module, member: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of ``network`` with a member's state, for evaluation only."""
+    frozen = copy.deepcopy(network).eval().requires_grad_(False)
+    frozen.load_state_dict(dict(member))
+    # vmap cannot read channels_last tensors: training may use them, a posterior keeps the plain layout.
+    return frozen.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
 
 
 @contextmanager

@@ -48,16 +48,20 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
         held = sorted(path.name for path in folder.iterdir())
         ours = set(held) <= {HEADER, WEIGHTS, "checkpoint"}
         if held and not (ours and overwrite):
-            way_out = "pass overwrite to replace it" if ours else "nothing in it will be touched"
+            way_out = (
+                "pass overwrite (--overwrite) to replace it" if ours else "nothing in it will be touched"
+            )
             raise BadFile(
                 "the output folder must be new or empty",
                 f"{folder} holds {', '.join(held[:4])}{' …' if len(held) > 4 else ''}",
                 f"choose another folder; {way_out}",
             )
     nearest_folder = next(path for path in [folder, *folder.absolute().parents] if path.exists())
-    if not os.access(nearest_folder, os.W_OK | os.X_OK):
+    if not nearest_folder.is_dir() or not os.access(nearest_folder, os.W_OK | os.X_OK):
         raise BadFile(
-            "the output folder must be writable", f"{nearest_folder} is read-only", "choose another folder"
+            "the output folder must be writable",
+            f"{nearest_folder} takes no new files",
+            "choose another folder",
         )
 
 
@@ -197,11 +201,12 @@ def load_posterior(folder: str | Path, network: NetworkSource) -> NetworkPosteri
     """Read a posterior; ``network`` is the plain module, or builds it from the saved architecture."""
     header = read_header(folder)
     tensors = _read_weights(Path(folder) / WEIGHTS, header)
+    # outside of the try: an error in one's own factory is not a damaged file.
+    plain = network if isinstance(network, nn.Module) else network(header.get("architecture") or {})
     try:
         signature = Signature.from_json(header["signature"])
         sites = [Site.from_json(site) for site in header["sites"]]
         members = _members(tensors, int(header["members"]))
-        plain = network if isinstance(network, nn.Module) else network(header["architecture"] or {})
         module = place_sites(plain, sites)
         if header["constant_noise"] and isinstance(signature.likelihood, Gaussian):
             module = ConstantNoise(module, signature.likelihood.shape)

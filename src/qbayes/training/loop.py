@@ -81,7 +81,7 @@ class Loop:
 
     def run(self, *, resume: bool = False) -> Run:
         cuda = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda), self._stop_on_interrupt():
+        with torch.random.fork_rng(devices=cuda), _deterministic_cudnn(), self._stop_on_interrupt():
             torch.manual_seed(self.noise_seed)
             if resume and self.checkpoint is not None and self.checkpoint.exists():
                 self._restore()
@@ -232,6 +232,17 @@ class Loop:
         self.order.set_state(self._kept["order_now"])
         if "rng_cuda" in self._kept:
             torch.cuda.set_rng_state(self._kept["rng_cuda"], self.device)
+
+
+@contextlib.contextmanager
+def _deterministic_cudnn() -> Iterator[None]:
+    """cuDNN's own choice of kernels adds in another order from run to run: the same seed, other bits."""
+    before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
 
 
 def _in_float32(outputs: Outputs) -> Outputs:
