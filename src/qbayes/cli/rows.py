@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,19 +16,9 @@ from qbayes import NetworkPosterior, Task
 from qbayes.cli.inputs import recorded_task, task_for
 from qbayes.errors import BadFile, BadInput
 from qbayes.posterior.save import write_atomically
+from qbayes.tasks.load import NUMPY_ERRORS
 
 _TASK = "task:"
-# what numpy is known to raise on damaged bytes, pickles and foreign files.
-_READ_ERRORS = (
-    ValueError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    KeyError,
-    zipfile.BadZipFile,
-    zlib.error,
-    MemoryError,
-)
 
 
 @dataclass(frozen=True)
@@ -129,7 +117,7 @@ def _read_numpy(path: Path) -> np.ndarray:
                 x = content["x"]
     except BadFile:
         raise
-    except _READ_ERRORS as error:
+    except NUMPY_ERRORS as error:
         raise BadFile(
             f"{path} must be a numpy file of plain numbers", f"{error}", "write it with np.save(path, x)"
         ) from None

@@ -25,7 +25,7 @@ _NPZ_OPTIONS: dict[str, Any] = {
 _NPZ_NEEDED = ("x_train", "y_train")
 _NPZ_ARRAYS = (*_NPZ_NEEDED, "x_test", "y_test", "x_validation", "y_validation", "x_confusion")
 # all that numpy is known to raise on damaged bytes, pickles, and single arrays under this name.
-_NPZ_ERRORS = (
+NUMPY_ERRORS = (
     ValueError,
     TypeError,
     AttributeError,
@@ -90,7 +90,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
-    except _NPZ_ERRORS as error:
+    except NUMPY_ERRORS as error:
         raise _bad_npz(path, f"it cannot be read: {error}") from error
     except OSError as error:
         raise BadFile(
