@@ -164,7 +164,7 @@ def _draw_entropies(figure: Any, place: Any, panels: Sequence[Panel]) -> None:
 
 
 def _draw_strip(axes: Any, panel: Panel) -> None:
-    """Histograms of the two sets; areas are comparable, heights go by the square root of the share."""
+    """Histograms of the two sets; heights go by the square root of the share."""
     import numpy as np
 
     top = float(np.log(10))
@@ -181,7 +181,7 @@ def _draw_strip(axes: Any, panel: Panel) -> None:
     axes.set_ylim(0, 1)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    place = {"transform": axes.transAxes, "ha": "center", "va": "top"}
-    axes.text(0.46, 0.93, NAMES[panel.name], color=COLOURS[panel.name], fontweight="bold", **place)
+    place = {"transform": axes.transAxes, "va": "top"}
+    axes.text(0.5, 0.93, NAMES[panel.name], color=COLOURS[panel.name], fontweight="bold", ha="right", **place)
     if "auroc" in panel.confusion:
-        axes.text(0.46, 0.63, f"AUROC {panel.confusion['auroc']:.3f}", color=_INK, **place)
+        axes.text(0.52, 0.93, f"AUROC {panel.confusion['auroc']:.3f}", color=_INK, ha="left", **place)

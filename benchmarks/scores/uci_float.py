@@ -1,7 +1,7 @@
 """RMSE and NLL of the float methods on UCI: the 20 fixed splits in original units, mean and standard error.
 
-    python benchmarks/uci_float.py --data-dir DATA --out runs/uci [--methods mcd bbb] [--sets boston yacht]
-                                   [--splits 20] [--processes 2] [--seconds 0]
+    python benchmarks/scores/uci_float.py --data-dir DATA --out runs/uci [--methods mcd bbb]
+                                          [--sets boston yacht] [--splits 20] [--processes 2] [--seconds 0]
 
 The data come from ``qbayes data fetch uci``. Each process trains on one core. Runs that are done are kept in
 the output folder, so that the same command goes on where it was stopped.
