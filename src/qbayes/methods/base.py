@@ -85,10 +85,20 @@ class Method(ABC):
         return likelihood.nll(outputs, target).mean(-1)
 
     def optimizer(
-        self, module: nn.Module, learning_rate: float, *, rows: int, steps_per_epoch: int, epochs: int
+        self,
+        module: nn.Module,
+        learning_rate: float,
+        *,
+        rows: int,
+        steps_per_epoch: int,
+        epochs: int,
+        stacked: bool = False,
     ) -> torch.optim.Optimizer:
-        """The optimiser of this method for ``module``."""
-        groups = decay_groups(module.named_parameters(), self.weight_decay)
+        """The optimiser of this method for ``module``.
+
+        With ``stacked`` the first axis of every parameter counts independent networks.
+        """
+        groups = decay_groups(module.parameters(), self.weight_decay, stacked=stacked)
         # one kernel for all parameters on a GPU; on the CPU the default loop is as fast.
         fused = next(module.parameters()).is_cuda
         if self.optimiser == "sgd":
@@ -121,13 +131,15 @@ class Method(ABC):
         )
 
 
-def decay_groups(parameters: Iterable[tuple[str, nn.Parameter]], weight_decay: float) -> list[dict[str, Any]]:
+def decay_groups(
+    parameters: Iterable[nn.Parameter], weight_decay: float, *, stacked: bool = False
+) -> list[dict[str, Any]]:
     """Two parameter groups: weights, which decay, and biases, norms and noises, which do not."""
     weights: list[nn.Parameter] = []
     rest: list[nn.Parameter] = []
-    for _, parameter in parameters:
+    for parameter in parameters:
         if parameter.requires_grad:
-            (weights if parameter.ndim >= 2 else rest).append(parameter)
+            (weights if parameter.ndim - stacked >= 2 else rest).append(parameter)
     groups = [{"params": weights, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 

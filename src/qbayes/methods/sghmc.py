@@ -258,7 +258,14 @@ class SGHMCMethod(Method):
         return self.likelihood_weight * super().loss(module, outputs, target, likelihood, rows)
 
     def optimizer(
-        self, module: nn.Module, learning_rate: float, *, rows: int, steps_per_epoch: int, epochs: int
+        self,
+        module: nn.Module,
+        learning_rate: float,
+        *,
+        rows: int,
+        steps_per_epoch: int,
+        epochs: int,
+        stacked: bool = False,
     ) -> torch.optim.Optimizer:
         first_member = epochs - self.every * (self.members - 1)
         burn_in = max(0, first_member - 1) if self.burn_in is None else self.burn_in
@@ -280,6 +287,7 @@ class SGHMCMethod(Method):
             resample_prior=self.resample_prior,
             prior_precision=self.prior_precision,
             temperature=self.temperature,
+            stacked=stacked,
         )
 
     def collect(self, epoch: int, epochs: int) -> bool:
