@@ -11,9 +11,9 @@ import dataclasses
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from qbayes.registry import Shelf
 METHODS: Shelf[type["Method"]] = Shelf("method", "qbayes.methods")
 # how the large presets run; on the CPU only channels_last applies.
 ON_A_GPU: Mapping[str, Any] = {"bf16": True, "compile": True, "channels_last": True}
-Optimiser = Literal["adam", "adamw", "sgd"]
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,10 @@ class Preset:
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """Base of all methods. ``weight_decay`` acts on weights (two or more axes), not on biases or norms."""
+    """Base of all methods."""
 
     name: ClassVar[str]
     presets: ClassVar[Mapping[str, Preset]]
-
-    optimiser: Optimiser = "adam"
-    weight_decay: float = 0.0
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        if self.optimiser not in ("adam", "adamw", "sgd"):
-            raise unknown_name("optimiser", self.optimiser, ("adam", "adamw", "sgd"))
-        self.require(self.weight_decay >= 0, "weight_decay", "at least 0")
-        self.require(0 <= self.momentum < 1, "momentum", "at least 0 and below 1")
 
     def require(self, holds: bool, option: str, must: str) -> None:
         """Raise unless an option of this method ``holds``."""
@@ -84,6 +73,7 @@ class Method(ABC):
         """
         return likelihood.nll(outputs, target).mean(-1)
 
+    @abstractmethod
     def optimizer(
         self,
         module: nn.Module,
@@ -98,14 +88,6 @@ class Method(ABC):
 
         With ``stacked`` the first axis of every parameter counts independent networks.
         """
-        groups = decay_groups(module.parameters(), self.weight_decay, stacked=stacked)
-        # one kernel for all parameters on a GPU; on the CPU the default loop is as fast.
-        fused = next(module.parameters()).is_cuda
-        if self.optimiser == "sgd":
-            nesterov = self.momentum > 0
-            return torch.optim.SGD(groups, learning_rate, self.momentum, nesterov=nesterov, fused=fused)
-        kind = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
-        return kind(groups, learning_rate, fused=fused)
 
     def collect(self, epoch: int, epochs: int) -> bool:
         """Whether the state after ``epoch`` (from 1) of ``epochs`` is kept as a member."""
@@ -129,19 +111,6 @@ class Method(ABC):
             f"'{task}' ({kind})",
             f"use it on: {', '.join(tasks)}; or the preset 'default'",
         )
-
-
-def decay_groups(
-    parameters: Iterable[nn.Parameter], weight_decay: float, *, stacked: bool = False
-) -> list[dict[str, Any]]:
-    """Two parameter groups: weights, which decay, and biases, norms and noises, which do not."""
-    weights: list[nn.Parameter] = []
-    rest: list[nn.Parameter] = []
-    for parameter in parameters:
-        if parameter.requires_grad:
-            (weights if parameter.ndim - stacked >= 2 else rest).append(parameter)
-    groups = [{"params": weights, "weight_decay": weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
 
 
 def make_method(name: str, **options: Any) -> Method:

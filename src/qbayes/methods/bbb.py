@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
-from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset, nothing_to_attach
+from qbayes.methods.base import METHODS, ON_A_GPU, Preset, nothing_to_attach
+from qbayes.methods.descent import Descent
 from qbayes.methods.placement import survey
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, Site, gaussian_layers
@@ -28,7 +29,7 @@ from qbayes.posterior.sites import Attachment, Site, gaussian_layers
 
 @METHODS.register("bbb")
 @dataclass(frozen=True, kw_only=True)
-class BayesByBackprop(Method):
+class BayesByBackprop(Descent):
     """Mean-field variational inference.
 
     ``start="network"`` puts μ at the network's weights (a trained point network starts there, see

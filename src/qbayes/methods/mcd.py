@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset, nothing_to_attach
+from qbayes.methods.base import METHODS, ON_A_GPU, Preset, nothing_to_attach
+from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Survey, survey
 from qbayes.posterior.mask import check_rate
 from qbayes.posterior.sites import Attachment, Place, Site
@@ -25,7 +26,7 @@ from qbayes.posterior.sites import Attachment, Place, Site
 
 @METHODS.register("mcd")
 @dataclass(frozen=True, kw_only=True)
-class MCDropout(Method):
+class MCDropout(Descent):
     """MC dropout.
 
     ``rates`` overrides the rate by module name or pattern (``{"conv*": 0.1, "fc": 0}``): 0 takes a mask away,

@@ -13,14 +13,15 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset
+from qbayes.methods.base import METHODS, ON_A_GPU, Preset
+from qbayes.methods.descent import Descent
 from qbayes.methods.placement import survey
 from qbayes.posterior.sites import Attachment
 
 
 @METHODS.register("pointwise")
 @dataclass(frozen=True, kw_only=True)
-class Pointwise(Method):
+class Pointwise(Descent):
     """Maximum a posteriori with weight decay as the prior."""
 
     name: ClassVar[str] = "pointwise"

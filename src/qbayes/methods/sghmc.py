@@ -236,14 +236,12 @@ class SGHMCMethod(Method):
     }
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.require(self.members >= 1, "members", "at least 1")
         self.require(self.every >= 1, "every", "at least 1")
         self.require(self.burn_in is None or self.burn_in >= 0, "burn_in", "at least 0 epochs")
         self.require(0 < self.friction < 1, "friction", "above 0 and below 1")
         self.require(self.likelihood_weight > 0, "likelihood_weight", "above 0")
         self.require(self.temperature >= 0, "temperature", "at least 0")
-        self.require(self.weight_decay == 0, "weight_decay", "0: the prior takes its place")
 
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
         everything = Pointwise().plan(network, example).left_alone

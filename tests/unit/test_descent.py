@@ -1,0 +1,58 @@
+"""The optimisers that methods of gradient descent share."""
+
+import pytest
+import torch
+from torch import nn
+
+from qbayes import BadInput
+from qbayes.methods import make_method
+from qbayes.methods.descent import decay_groups
+
+RUN = {"rows": 10, "steps_per_epoch": 1, "epochs": 1}
+
+
+def test_only_weights_decay() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 2))
+    weights, rest = decay_groups(network.parameters(), 0.1)
+    assert (weights["weight_decay"], rest["weight_decay"]) == (0.1, 0.0)
+    assert [tuple(p.shape) for p in weights["params"]] == [(2, 1, 3, 3), (2, 2)]
+    assert [tuple(p.shape) for p in rest["params"]] == [(2,), (2,), (2,), (2,)]
+
+
+def test_biases_of_a_stack_have_two_axes_and_do_not_decay() -> None:
+    weight, bias = nn.Parameter(torch.ones(3, 4, 2)), nn.Parameter(torch.ones(3, 4))
+    weights, rest = decay_groups([weight, bias], 0.1, stacked=True)
+    assert weights["params"] == [weight]
+    assert rest["params"] == [bias]
+
+
+def test_frozen_parameters_are_left_out() -> None:
+    layer = nn.Linear(2, 2)
+    layer.weight.requires_grad_(False)
+    (only,) = decay_groups(layer.parameters(), 0.1)
+    assert only["params"] == [layer.bias]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+)
+def test_the_optimiser_is_the_one_named(name: str, kind: type) -> None:
+    found = make_method("pointwise", optimiser=name, momentum=0.8).optimizer(nn.Linear(2, 2), 0.5, **RUN)
+    assert type(found) is kind
+    assert found.defaults["lr"] == 0.5
+    if name == "sgd":
+        assert found.defaults["momentum"] == 0.8
+        assert found.defaults["nesterov"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"optimiser": "adan"}, {"weight_decay": -1.0}, {"momentum": 1.0}, {"momentum": "high"}]
+)
+def test_bad_options_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(BadInput):
+        make_method("pointwise", **options)
+
+
+def test_sghmc_has_no_optimiser_to_choose() -> None:
+    with pytest.raises(BadInput, match="optimiser"):
+        make_method("sghmc", optimiser="sgd")
