@@ -34,7 +34,8 @@ UNIFORM_BITS = 23
 class Stream:
     """The noise of one forward pass: which seed and draw, and the index of its first row.
 
-    ``draw`` is a tensor so that ``torch.func.vmap`` can run over it; ``weights`` holds, by site, the
+    ``rows`` is the number of rows of this pass (the length of a layer's input where it is not given), so that
+    a layer may see them folded with another axis. ``draw`` is a tensor so that ``torch.func.vmap`` can run over it; ``weights`` holds, by site, the
     Gaussian weights already drawn for this pass.
     """
 
@@ -42,6 +43,7 @@ class Stream:
     draw: Tensor
     first_row: int = 0
     weights: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])
+    rows: int | None = None
 
 
 _CURRENT: ContextVar[Stream | None] = ContextVar("qbayes_noise_stream", default=None)

@@ -1,5 +1,6 @@
 """Bayes-by-Backprop against the closed-form mean-field posterior of linear regression."""
 
+import copy
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 import qbayes as qb
 from qbayes.methods.bbb import BayesByBackprop
+from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.sites import gaussian_layers
 
 
@@ -149,3 +151,31 @@ def test_bad_options_are_refused(option: str, value: object) -> None:
 def test_nothing_to_attach_is_an_error() -> None:
     with pytest.raises(qb.BadInput, match="must find a Linear"):
         BayesByBackprop().attach(nn.Sequential(nn.BatchNorm1d(3)))
+
+
+def test_a_stack_has_one_loss_for_each_network() -> None:
+    """Two networks side by side get the losses they have alone: each its own KL."""
+    method, likelihood = BayesByBackprop(prior_sigma=0.5), Categorical(3)
+    alone = [BayesByBackprop().attach(nn.Linear(4, 3))[0] for _ in range(2)]
+    stack = copy.deepcopy(alone[0])
+    for name, parameter in list(stack.named_parameters()):
+        stacked = torch.stack([module.get_parameter(name).detach() for module in alone])
+        parameter.data = stacked
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    outputs = torch.stack([module.eval()(x) for module in alone])
+    expected = [
+        method.loss(module, out, y, likelihood, 5) for module, out in zip(alone, outputs, strict=True)
+    ]
+    torch.testing.assert_close(method.loss(stack, outputs, y, likelihood, 5), torch.stack(expected))
+
+
+def test_frozen_and_tied_layers_stay_points() -> None:
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    network[0].requires_grad_(False)
+    network[2].weight = network[1].weight
+    _, attachment = BayesByBackprop().attach(network)
+    assert [site.module for site in attachment.sites] == ["3"]
+    reasons = dict(attachment.left_alone)
+    assert reasons["0"].startswith("frozen")
+    assert "tied to '2'" in reasons["1"]
+    assert "tied to '1'" in reasons["2"]

@@ -1,14 +1,16 @@
 """Prediction: draws as one program equal a plain loop, and no answer depends on its batch."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from qbayes import noise
+from qbayes import Task, attach, noise
 from qbayes.errors import BadInput
+from qbayes.methods import make_method
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.likelihood import Categorical, ConstantNoise, Gaussian
 from qbayes.posterior.network import NetworkPosterior
@@ -388,3 +390,61 @@ def test_numpy_integers_and_other_types_of_input_are_welcome() -> None:
 def test_members_must_exist_and_fit() -> None:
     with pytest.raises(BadInput, match="at least one member"):
         NetworkPosterior(Residual(), [], signature())
+
+
+class Folded(nn.Module):
+    """Rows and time on one axis in the middle, as (rows · time, features) or time first."""
+
+    def __init__(self, time_first: bool) -> None:
+        super().__init__()
+        self.time_first = time_first
+        self.first, self.second, self.out = nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, time, _ = x.shape
+        if self.time_first:
+            z = self.second(self.first(x.transpose(0, 1)).relu()).mean(0)
+        else:
+            z = self.second(self.first(x.reshape(rows * time, -1)).relu()).view(rows, time, -1).mean(1)
+        return self.out(z)
+
+
+def folded(time_first: bool) -> NetworkPosterior:
+    task = Task.from_arrays(torch.randn(12, 5, 4), torch.arange(12) % 3, kind="classification")
+    module = attach(Folded(time_first), make_method("mcd", rate=0.5), task.example())
+    return NetworkPosterior(module, [module.state_dict()], task.signature)
+
+
+def test_noise_follows_the_rows_through_a_folded_axis() -> None:
+    post, x = folded(time_first=False), torch.randn(11, 5, 4)
+    whole = post.predict(x, draws=4).draws
+    torch.testing.assert_close(post.predict(x, draws=4, batch_size=3).draws, whole, **CLOSE)
+    torch.testing.assert_close(post.predict(x[6:], draws=4, first_row=6).draws, whole[:, 6:], **CLOSE)
+
+
+def test_rows_off_the_first_axis_are_refused() -> None:
+    with pytest.raises(BadInput, match="first axis"):
+        folded(time_first=True).predict(torch.randn(11, 5, 4), draws=2)
+
+
+def test_large_images_go_in_smaller_pieces() -> None:
+    task = Task.from_arrays(torch.randn(4, 3, 64, 64), torch.arange(4) % 2, kind="classification")
+    module = attach(nn.Sequential(nn.Flatten(), nn.Linear(12288, 4), nn.Linear(4, 2)), make_method("mcd"))
+    post = NetworkPosterior(module, [module.state_dict()], task.signature)
+    assert post._rows_at_once(1) == 2048 // 4
+
+
+def test_threads_predict_as_one_thread_does() -> None:
+    post, x = posterior("members"), torch.randn(6, 2, 6, 6)
+    alone = post.predict(x, draws=6).draws
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: post.predict(x, draws=6).draws, range(12)))
+    assert all(torch.equal(answer, alone) for answer in answers)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_a_network_with_a_graph_on_it_is_refused_with_the_way_out() -> None:
+    network = nn.Linear(4, 2)
+    network.last = network(torch.randn(1, 4))
+    with pytest.raises(BadInput, match="detach"):
+        NetworkPosterior(network, [network.state_dict()], folded(False).signature)

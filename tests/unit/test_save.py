@@ -13,7 +13,9 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
+from qbayes import Budget, Task, fit
 from qbayes.errors import BadFile, BadInput, QbayesError
+from qbayes.methods import make_method
 from qbayes.posterior import save as save_module
 from qbayes.posterior.likelihood import Categorical, ConstantNoise, Gaussian
 from qbayes.posterior.network import NetworkPosterior
@@ -384,3 +386,16 @@ def test_provenance_must_be_json(provenance: dict[str, Any], tmp_path: Path) -> 
     with pytest.raises(BadInput, match="JSON"):
         save_posterior(posterior, tmp_path / "p")
     assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize("method", ["pointwise", "mcd", "bbb"])
+def test_shared_layers_are_saved(tmp_path: Path, method: str) -> None:
+    """One layer under two names, and two layers with one weight: both come back bit-equal."""
+    shared, tied = nn.Linear(4, 4), nn.Linear(4, 4)
+    network = nn.Sequential(shared, nn.ReLU(), shared, nn.ReLU(), tied, nn.Linear(4, 4), nn.Linear(4, 2))
+    network[5].weight = tied.weight
+    task = Task.from_arrays(torch.randn(20, 4), torch.arange(20) % 2, kind="classification")
+    post = fit(network, task, make_method(method), Budget(epochs=1), device="cpu", progress=False)
+    save_posterior(post, tmp_path / "out")
+    back = load_posterior(tmp_path / "out", network)
+    assert torch.equal(back.predict(torch.ones(2, 4)).draws, post.predict(torch.ones(2, 4)).draws)

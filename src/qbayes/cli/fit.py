@@ -179,7 +179,7 @@ def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
         check_output_folder(folder, overwrite=True)
     else:
         check_output_folder(folder, overwrite=overwrite)
-        if resume:
+        if resume and not waiting:
             note(f"nothing to resume in {folder}: starting from the beginning")
     check_writable(folder)
 
@@ -221,16 +221,16 @@ def _train(
 
 @contextlib.contextmanager
 def _checkpoint_kept_or_removed(out: Path) -> Iterator[None]:
-    """An interrupted run says how to go on; the checkpoint of one that failed would only fail again."""
+    """An interrupted run says how to go on; one that failed leaves no empty folders."""
     try:
         yield
     except Interrupted as stopped:
         command = shlex.join(["qbayes", *(part for part in sys.argv[1:] if part != "--resume"), "--resume"])
         raise Interrupted(stopped.must, stopped.got, f"go on with: {command}") from stopped
     except RunFailed:
-        remove_checkpoint(out)
-        if out.is_dir() and not any(out.iterdir()):
-            out.rmdir()
+        for folder in (out / _CHECKPOINT, out):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
         raise
 
 

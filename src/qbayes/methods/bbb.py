@@ -12,6 +12,7 @@ with N the number of training rows (not of batches), B the batch and β the one 
 exact bound. The KL is in closed form, the likelihood term uses local reparametrisation in training.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 from qbayes.errors import unknown_name
 from qbayes.methods.base import METHODS, ON_A_GPU, Preset, nothing_to_attach
 from qbayes.methods.descent import Descent
-from qbayes.methods.placement import survey
+from qbayes.methods.placement import Layer, Survey, survey
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, Site, gaussian_layers
 
@@ -85,8 +86,8 @@ class BayesByBackprop(Descent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.prior_sigma > 0, "prior_sigma", "above 0")
-        self.require(self.kl_weight >= 0, "kl_weight", "at least 0")
+        self.require(0 < self.prior_sigma < math.inf, "prior_sigma", "above 0 and finite")
+        self.require(0 <= self.kl_weight < math.inf, "kl_weight", "at least 0 and finite")
         self.require(self.sigma_linear > 0, "sigma_linear", "above 0")
         self.require(self.sigma_conv > 0, "sigma_conv", "above 0")
         self.require(self.weight_decay == 0, "weight_decay", "0: the prior takes its place")
@@ -97,15 +98,19 @@ class BayesByBackprop(Descent):
         seen = survey(network, example)
         rank = {name: index for index, name in enumerate(seen.modules)}
         sites: list[Site] = []
+        kept: list[tuple[str, str]] = []
         number = 0
         for layer in sorted(seen.layers, key=lambda layer: rank[layer.name]):
+            if why := stays_a_point(layer, seen):
+                kept.append((layer.name, why))
+                continue
             bias = number + 1 if self.gaussian_bias and layer.module.bias is not None else None
             sigma = self.sigma_conv if layer.is_convolution else self.sigma_linear
             sites.append(Site(number, "gaussian", layer.name, "replace", sigma=sigma, bias_number=bias))
             number += 1 if bias is None else 2
         if not sites:
             raise nothing_to_attach("bbb", network, example)
-        return Attachment(tuple(sites), seen.left_alone)
+        return Attachment(tuple(sites), (*kept, *seen.left_alone))
 
     def attach(self, network: nn.Module, example: Tensor | None = None) -> tuple[nn.Module, Attachment]:
         module, attachment = super().attach(network, example)
@@ -118,8 +123,21 @@ class BayesByBackprop(Descent):
         self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int
     ) -> Tensor:
         fit = super().loss(module, outputs, target, likelihood, rows)
-        return fit + (self.kl_weight / rows) * self.kl(module)
+        return fit + (self.kl_weight / rows) * self.kl(module, stacked=fit.ndim > 0)
 
-    def kl(self, module: nn.Module) -> Tensor:
-        """``KL(q ‖ p)`` summed over the Gaussian layers, in nats."""
-        return torch.stack([layer.kl(self.prior_sigma) for layer in gaussian_layers(module)]).sum()
+    def kl(self, module: nn.Module, *, stacked: bool = False) -> Tensor:
+        """``KL(q ‖ p)`` summed over the Gaussian layers, in nats; one number a network of a stack."""
+        layers = gaussian_layers(module)
+        return torch.stack([layer.kl(self.prior_sigma, stacked=stacked) for layer in layers]).sum(0)
+
+
+def stays_a_point(layer: Layer, seen: Survey) -> str | None:
+    """Why a layer cannot have a Gaussian of its own: its weights are frozen, or another module's too."""
+    weight = layer.module.weight
+    assert isinstance(weight, nn.Parameter)
+    if not weight.requires_grad:
+        return "frozen: deterministic"
+    for name, other in seen.modules.items():
+        if other is not layer.module and any(weight is own for own in other.parameters(recurse=False)):
+            return f"its weights are tied to '{name}': deterministic"
+    return None

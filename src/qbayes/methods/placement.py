@@ -36,6 +36,10 @@ _FUNCTIONAL_DROPOUT: frozenset[Callable[..., Any]] = frozenset(
 )
 
 
+# what a network's own forward raises on inputs it was not made for.
+_NETWORK_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+
+
 @dataclass(frozen=True)
 class Layer:
     """A weight-bearing layer in the order it runs; ``masked`` when a Dropout layer feeds it already."""
@@ -165,11 +169,11 @@ def run_example(network: nn.Module, example: Tensor) -> Any:
     try:
         with torch.no_grad():
             return network(example)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except _NETWORK_ERRORS as error:
         raise BadInput(
             f"the network must take inputs of shape (rows, {', '.join(map(str, example.shape[1:]))})",
             f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
-            "give a network made for this task's inputs",
+            "give a network made for this task's inputs, in float32",
         ) from error
 
 

@@ -73,11 +73,22 @@ class GaussianLayer(nn.Module):
             drawn[self.bias_site] = torch.addcmul(self.bias_mean, F.softplus(self.bias_rho), epsilon)
         return drawn
 
-    def kl(self, prior_sigma: float) -> Tensor:
+    @property
+    def weight(self) -> Tensor:
+        """The mean, for modules that read their children's weights."""
+        return self.weight_mean
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.bias_mean
+
+    def kl(self, prior_sigma: float, *, stacked: bool = False) -> Tensor:
         """``KL(q ‖ N(0, σ_p²)) = Σ log(σ_p/σ) + (σ² + μ²) / (2σ_p²) − ½`` over this layer's Gaussians."""
-        total = gaussian_kl(self.weight_mean, self.weight_sigma, prior_sigma)
+        total = gaussian_kl(self.weight_mean, self.weight_sigma, prior_sigma, stacked=stacked)
         if self.bias_mean is not None and self.bias_rho is not None:
-            total = total + gaussian_kl(self.bias_mean, F.softplus(self.bias_rho), prior_sigma)
+            total = total + gaussian_kl(
+                self.bias_mean, F.softplus(self.bias_rho), prior_sigma, stacked=stacked
+            )
         return total
 
     def _local_reparametrisation(self, x: Tensor) -> Tensor:
@@ -90,10 +101,11 @@ class GaussianLayer(nn.Module):
         return f"{self.described}, site={self.site}"
 
 
-def gaussian_kl(mean: Tensor, sigma: Tensor, prior_sigma: float) -> Tensor:
-    """Sum over the elements of ``log(σ_p/σ) + (σ² + μ²) / (2σ_p²) − ½``."""
+def gaussian_kl(mean: Tensor, sigma: Tensor, prior_sigma: float, *, stacked: bool = False) -> Tensor:
+    """Sum of ``log(σ_p/σ) + (σ² + μ²) / (2σ_p²) − ½``, over each network of a stack by itself."""
     scaled = (sigma**2 + mean**2) / (2 * prior_sigma**2)
-    return (math.log(prior_sigma) - sigma.log() + scaled - 0.5).sum()
+    per_element = math.log(prior_sigma) - sigma.log() + scaled - 0.5
+    return per_element.flatten(1).sum(1) if stacked else per_element.sum()
 
 
 class _LinearMap:

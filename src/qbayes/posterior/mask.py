@@ -4,6 +4,8 @@
 feature map.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -46,16 +48,20 @@ class Mask(nn.Module):
         stream = noise.current()
         if stream is None:
             return x
-        elements = 1
-        for length in shape[1:]:
-            elements *= length
+        rows = stream.rows or shape[0]
+        if shape[0] % rows:
+            raise BadInput(
+                "the rows must stay on the first axis, or be its outer part, for their noise to follow them",
+                f"{rows} rows in, but {shape[0]} along the first axis at site {self.site}",
+                "keep the batch first (x.flatten(0, 1) of (rows, time, …) is fine, time first is not)",
+            )
         keep = noise.keep_masks(
             stream.draw,
             stream.seed,
             self.site,
             stream.first_row,
-            shape[0],
-            elements,
+            rows,
+            math.prod(shape) // rows,
             noise.keep_threshold(self.rate),
         )
         return x * (keep.view(shape).to(x.dtype) / (1.0 - self.rate))

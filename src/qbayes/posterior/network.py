@@ -6,9 +6,10 @@ batched products.
 """
 
 import copy
+import math
+import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from qbayes.posterior.sites import Site, gaussian_layers, sites_of, stochastic_l
 # Rows × draws that pass the network at once: feature maps of images, or plain vectors, on CPU and on GPU.
 _ROWS_AT_ONCE = {("image", "cpu"): 2048, ("image", "cuda"): 20480, ("vector", "cpu"): 65536}
 _LARGEST = 1 << 19
+_PIXELS = 32 * 32
 # Weights drawn at once: 2^25 float32 are 128 MiB.
 _WEIGHTS_AT_ONCE = 1 << 25
 
@@ -86,7 +88,7 @@ class NetworkPosterior(Posterior):
         self, x: Tensor, draws: int, seed: int, first_row: int, batch_size: int | None
     ) -> Predictive:
         pieces: list[tuple[list[int], Outputs]] = []
-        with _layer_by_layer():
+        with _LAYER_BY_LAYER:
             for index, network in enumerate(self.networks[:draws]):
                 mine = list(range(index, draws, len(self.networks)))
                 pieces += [
@@ -142,7 +144,7 @@ class NetworkPosterior(Posterior):
         weights: Mapping[int, Tensor],
     ) -> Outputs:
         def one(draw: Tensor, drawn: Mapping[int, Tensor]) -> Outputs:
-            with noise.streaming(noise.Stream(seed, draw, first_row, drawn)):
+            with noise.streaming(noise.Stream(seed, draw, first_row, drawn, len(inputs))):
                 return network(inputs)
 
         if not self.is_stochastic:
@@ -151,6 +153,8 @@ class NetworkPosterior(Posterior):
         if self._vectorised:
             try:
                 return torch.vmap(one)(draws, dict(weights))
+            except (BadInput, torch.OutOfMemoryError):
+                raise
             except (RuntimeError, ValueError) as error:
                 reason = str(error).splitlines()[0]
                 if "random operation" in reason:
@@ -166,26 +170,53 @@ class NetworkPosterior(Posterior):
     def _rows_at_once(self, draws: int) -> int:
         form = "image" if len(self.signature.input_shape) > 1 else "vector"
         together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST)
+        if form == "image":
+            # feature maps grow with the pixels; the numbers above are for 32 × 32.
+            together = together * _PIXELS // max(_PIXELS, math.prod(self.signature.input_shape[1:]))
         return max(1, together // (draws if self.is_stochastic else 1))
 
 
 def _frozen(network: nn.Module, member: Mapping[str, Tensor]) -> nn.Module:
     """A copy of ``network`` with a member's state, for evaluation only."""
-    frozen = copy.deepcopy(network).eval().requires_grad_(False)
+    try:
+        frozen = copy.deepcopy(network).eval().requires_grad_(False)
+    except RuntimeError as error:
+        raise BadInput(
+            "a network must be copyable",
+            str(error).splitlines()[0],
+            "do not keep activations with their graph on the module: .detach() them",
+        ) from None
     frozen.load_state_dict(dict(member))
     # vmap cannot read channels_last tensors: training may use them, a posterior keeps the plain layout.
     return frozen.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
 
 
-@contextmanager
-def _layer_by_layer() -> Iterator[None]:
-    """torch's fused transformer layers read their children's weights and skip the masks among them."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+class _LayerByLayer:
+    """torch's fused transformer layers read their children's weights and skip the masks among them.
+
+    The switch is the process's: the first prediction turns it off, the last one that is under way restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                torch.backends.mha.set_fastpath_enabled(self._before)
+
+
+_LAYER_BY_LAYER = _LayerByLayer()
 
 
 def _own_randomness(reason: str) -> BadInput:

@@ -70,7 +70,7 @@ def save_posterior(posterior: NetworkPosterior, folder: str | Path, *, overwrite
     folder = Path(folder)
     check_output_folder(folder, overwrite=overwrite)
     tensors = {
-        f"{index}/{name}": value.detach().cpu().contiguous()
+        f"{index}/{name}": value.detach().cpu().contiguous().clone()  # shared layers: one tensor, two names
         for index, member in enumerate(posterior.members)
         for name, value in member.items()
     }

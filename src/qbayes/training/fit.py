@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
-from qbayes.errors import BadInput
+from qbayes.errors import BadInput, Interrupted, RunFailed
 from qbayes.methods.base import Method
 from qbayes.methods.placement import run_example
 from qbayes.networks import Architecture
@@ -58,6 +58,8 @@ def fit(
     members: list[dict[str, Tensor]] = []
     losses: list[list[float]] = []
     module, attachment = prepare(network, task, method, seed=seed, chain=0, start=start)
+    # before training: a network may keep activations with their graph, which cannot be copied.
+    template = copy.deepcopy(module)
     spec = run_spec(network, task, method, budget, seed, chains, module)
     for chain in range(chains):
         if chain > 0:
@@ -76,7 +78,7 @@ def fit(
     }
     architecture = getattr(_plain(module), "architecture", None)
     return NetworkPosterior(
-        module.cpu(),
+        template,
         members,
         task.signature,
         architecture=None if architecture is None else architecture.to_json(),
@@ -104,6 +106,7 @@ def prepare(
             plain = network()
         else:
             plain = copy.deepcopy(network) if chain == 0 else reinitialised(network)
+        plain = plain.cpu()
         if start is not None:
             _start_from(plain, start, chain)
         example = task.example(2)
@@ -237,7 +240,15 @@ def _train(
             checkpoint=checkpoint,
             progress=bar,
         )
-        return loop.run(resume=resume)
+        try:
+            return loop.run(resume=resume)
+        except Interrupted:
+            raise
+        except RunFailed:
+            # this chain would only fail again; the checkpoints of the others stay.
+            if checkpoint is not None:
+                checkpoint.unlink(missing_ok=True)
+            raise
 
 
 def _bytes(value: Tensor) -> bytes:
