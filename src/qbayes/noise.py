@@ -35,8 +35,8 @@ class Stream:
     """The noise of one forward pass: which seed and draw, and the index of its first row.
 
     ``rows`` is the number of rows of this pass (the length of a layer's input where it is not given), so that
-    a layer may see them folded with another axis. ``draw`` is a tensor so that ``torch.func.vmap`` can run over it; ``weights`` holds, by site, the
-    Gaussian weights already drawn for this pass.
+    a layer may see them folded with another axis. ``draw`` is a tensor so that ``torch.func.vmap`` can run
+    over it; ``weights`` holds, by site, the Gaussian weights already drawn for this pass.
     """
 
     seed: int

@@ -194,7 +194,7 @@ def _frozen(network: nn.Module, member: Mapping[str, Tensor]) -> nn.Module:
 class _LayerByLayer:
     """torch's fused transformer layers read their children's weights and skip the masks among them.
 
-    The switch is the process's: the first prediction turns it off, the last one that is under way restores it.
+    The switch is the process's: the first prediction turns it off, the last one under way restores it.
     """
 
     def __init__(self) -> None:
