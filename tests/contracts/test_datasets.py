@@ -339,6 +339,12 @@ def test_confusion_data_is_used_if_there_required_or_left_out(name: str, lender:
         load_task(name, data, confusion=True)
 
 
+def test_options_may_be_numbers_of_numpy() -> None:
+    task = load_task("digits", split=np.int64(3), validation=np.float32(0.125))
+    assert json.loads(json.dumps(task.provenance))["options"]["split"] == 3
+    assert task.fingerprint == load_task("digits", split=3, validation=0.125).fingerprint
+
+
 def test_digits_confusion_data_are_patches_in_the_range_of_the_digits() -> None:
     task = load_task("digits", confusion=True)
     patches = torch.cat(list(task.confusion_batches(1000)))

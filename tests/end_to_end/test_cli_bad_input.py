@@ -45,6 +45,8 @@ def refused(result: Any, *words: str, code: int = 2) -> None:
         (["--set", "rate"], ["key=value"]),
         (["--set", "rate=1.5"], ["1.5"]),
         (["--set", "rate=high"], ["mcd"]),
+        (["--set", "after=[1]"], ["after", "list of names"]),
+        (["--set", 'rates={"2": "x"}'], ["rates", "names to rates"]),
         (["--network-set", "stile=relu"], ["'stile'", "known"]),
         (["--task-set", "splt=1"], ["did you mean 'split'?"]),
         (["--epochs", "0"], ["epochs"]),

@@ -34,9 +34,8 @@ sys.exit(main())
 
 def settings(method: str, folder: Path) -> list[str]:
     few = ["--set", "members=3", "--set", "every=1"] if method == "sghmc" else []
-    return [
-        "fit", "digits", "--method", method, "--network", "mlp", "--epochs", "6", "--out", str(folder), *few
-    ]  # fmt: skip
+    network = ["--network", "mlp", "--epochs", "6", "--batch-size", "128"]
+    return ["fit", "digits", "--method", method, *network, "--out", str(folder), *few]
 
 
 def run(start: list[str], method: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,8 @@
 """The optimisers that methods of gradient descent share."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -46,11 +49,57 @@ def test_the_optimiser_is_the_one_named(name: str, kind: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"optimiser": "adan"}, {"weight_decay": -1.0}, {"momentum": 1.0}, {"momentum": "high"}]
+    "options",
+    [
+        {"optimiser": "adan"},
+        {"weight_decay": -1.0},
+        {"momentum": 1.0},
+        {"momentum": "high"},
+        {"weight_decay": float("inf")},
+    ],
 )
 def test_bad_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(BadInput):
         make_method("pointwise", **options)
+
+
+@pytest.mark.parametrize("name", ["pointwise", "mcd", "bbb", "sghmc"])
+def test_a_frozen_network_is_refused(name: str) -> None:
+    frozen = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)).requires_grad_(False)
+    with pytest.raises(BadInput):
+        make_method(name).attach(frozen, torch.ones(2, 2))
+    with pytest.raises(BadInput, match="frozen"):
+        make_method(name).optimizer(frozen, 0.1, **(RUN | {"epochs": 100}))
+
+
+def test_the_fused_step_is_the_plain_one_to_rounding() -> None:
+    """The same rule in one kernel; complex numbers, for which there is none, still train."""
+    torch.manual_seed(0)
+    start, gradients = torch.randn(7, 5), torch.randn(20, 7, 5)
+    found: list[torch.Tensor] = []
+    for fused in (True, False):
+        layer = nn.Linear(5, 7, bias=False)
+        layer.weight.data.copy_(start)
+        ours = make_method("pointwise", weight_decay=0.1).optimizer(layer, 0.01, **RUN)
+        assert ours.defaults["fused"]
+        plain = torch.optim.Adam(layer.parameters(), 0.01, weight_decay=0.1, foreach=False)
+        for gradient in gradients:
+            layer.weight.grad = gradient.clone()
+            (ours if fused else plain).step()
+        found.append(layer.weight.detach().clone())
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+    wave = nn.ParameterList([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
+    wave[0].grad = torch.ones(2, dtype=torch.complex64)
+    make_method("pointwise").optimizer(wave, 0.1, **RUN).step()
+    assert bool((wave[0].real < 1).all())
+
+
+def test_numbers_of_numpy_become_pythons() -> None:
+    found = make_method("sghmc", members=np.int64(2), friction=np.float32(0.25)).to_json()
+    assert json.loads(json.dumps(found))["members"] == 2
+    assert found["friction"] == 0.25
+    with pytest.raises(BadInput, match="members must be of type int"):
+        make_method("sghmc", members=np.float64(2))
 
 
 def test_sghmc_has_no_optimiser_to_choose() -> None:

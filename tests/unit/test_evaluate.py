@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,10 +185,15 @@ class EmptyTask:
         return iter(())
 
 
+ODD: tuple[dict[str, Any], ...] = ({"draws": "x"}, {"draws": 2.5})
+
+
 @pytest.mark.parametrize(
     ("call", "part"),
     [
         (lambda: evaluate(LinePosterior(), real_task(), draws=0), "draws=0"),
+        (lambda: evaluate(LinePosterior(), real_task(), **ODD[0]), "draws='x'"),
+        (lambda: evaluate(LinePosterior(), real_task(), **ODD[1]), "draws=2.5"),
         (lambda: evaluate(LinePosterior(), real_task(), batch_size=0), "batch_size=0"),
         (lambda: evaluate(LinePosterior(), real_task(), split="tset"), "tset"),
         (lambda: evaluate(LinePosterior(), EmptyTask()), "split 'test' of task 'hollow': none"),
@@ -211,6 +217,13 @@ def test_scores_travel_through_json_unchanged() -> None:
     assert (scores.meta["rows"], scores.meta["draws"], scores.meta["seed"]) == (70, DRAWS, 0)
     assert (scores.meta["method"], scores.meta["precision"]) == ("made up", "float")
     assert scores.meta["versions"]["torch"] == torch.__version__
+
+
+def test_numbers_of_numpy_are_recorded_as_json() -> None:
+    counts: dict[str, Any] = {"draws": np.int64(DRAWS), "seed": np.int64(1), "batch_size": np.int64(32)}
+    scores = evaluate(ImagePosterior(), image_task(), **counts)
+    assert json.loads(json.dumps(scores.to_json()))["meta"]["seed"] == 1
+    assert scores == evaluate(ImagePosterior(), image_task(), draws=DRAWS, seed=1)
 
 
 def test_an_infinite_nll_is_written_as_text() -> None:

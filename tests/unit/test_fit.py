@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -196,10 +197,73 @@ def test_devices_that_are() -> None:
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.mark.parametrize("options", [{"seed": -1}, {"seed": 2**63}, {"chains": 0}, {"seed": 0.5}])
+@pytest.mark.parametrize(
+    "options",
+    [{"seed": -1}, {"seed": 2**63}, {"chains": 0}, {"seed": 0.5}, {"chains": 1.5}, {"chains": "2"}],
+)
 def test_bad_options(options: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
         fit(mlp(), blobs(), method("pointwise"), SHORT, **options)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    options: dict[str, Any] = {"seed": np.int64(1), "chains": np.int64(2)}
+    found = fit(mlp, blobs(), method("pointwise"), SHORT, **options)
+    plain = fit(mlp, blobs(), method("pointwise"), SHORT, seed=1, chains=2)
+    assert all(same(a, b) for a, b in zip(found.members, plain.members, strict=True))
+    assert json.loads(json.dumps(found.provenance))["seed"] == 1
+
+
+def raising() -> nn.Module:
+    raise KeyError("width")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"net": None}, "network must be a module"),
+        ({"net": nn.Linear}, "missing 2 required positional arguments"),
+        ({"net": lambda: None}, "it made None"),
+        ({"net": raising}, "KeyError: 'width'"),
+        ({"kind": "mcd"}, r"use qb\.method\('mcd'\)"),
+        ({"kind": type(method("bbb"))}, r"use qb\.method\('bbb'\)"),
+        ({"budget": {"epochs": 3, "clip": 1.0}}, r"use qb\.Budget\(epochs=3, clip=1\.0\)"),
+        ({"budget": 3}, r"use qb\.Budget\(epochs=3\)"),
+        ({"budget": 0}, "the budget must be a Budget"),
+        ({"task": (torch.ones(4, 4), torch.arange(4))}, r"tuple\n.*from_arrays"),
+    ],
+)
+def test_arguments_of_another_kind_are_told_apart(change: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"net": mlp(), "task": blobs(), "kind": method("mcd"), "budget": SHORT}
+    with pytest.raises(BadInput, match=said):
+        fit(*(given | change).values())
+
+
+def test_an_error_of_ours_in_the_networks_function_stays_as_it_is() -> None:
+    with pytest.raises(BadInput, match="did you mean 'mlp'"):
+        fit(lambda: network("mpl", blobs()), blobs(), method("mcd"), SHORT)
+
+
+@pytest.mark.parametrize("task", [blobs(), line()], ids=["classification", "regression"])
+def test_a_batch_cut_beyond_the_dry_runs_rows_is_found_in_the_first_step(task: Task) -> None:
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            shape = task.signature.input_shape
+            self.inner = mlp(3 if task.kind == "classification" else 1, shape[0])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)[:2]
+
+    with pytest.raises(BadInput, match=r"keep its batch.*\n.*16 rows in"):
+        fit(Cut(), task, method("pointwise"), SHORT)
+
+
+@pytest.mark.parametrize("name", ["pointwise", "mcd", "bbb", "sghmc"])
+def test_a_frozen_network_is_refused(name: str) -> None:
+    """Also in regression, where the learned noise alone would be left to train."""
+    with pytest.raises(BadInput):
+        fit(mlp(1, 2).requires_grad_(False), line(), method(name), SHORT)
 
 
 def test_a_run_that_blows_up_fails_with_its_reason() -> None:

@@ -1,8 +1,10 @@
 """MC dropout: where the masks go."""
 
 import copy
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -184,7 +186,14 @@ def test_the_nearest_spelling_is_offered() -> None:
         {"rates": {"a": 2}},
         {"rates": ["a"]},
         {"rates": None},
+        {"rates": {"2": "x"}},
+        {"rates": {"2": True}},
+        {"rates": {2: 0.1}},
         {"after": "conv1"},
+        {"after": [1]},
+        {"after": 1},
+        {"placement": 3},
+        {"optimiser": 3},
         {"placement": "papr"},
         {"rat": 0.1},
         {"optimiser": "adagrad"},
@@ -234,6 +243,18 @@ def test_masks_are_in_the_training_pass() -> None:
     x = torch.randn(6, 4)
     assert not torch.equal(module(x), module(x))
     torch.testing.assert_close(copy.deepcopy(module).eval()(x), network.eval()(x))
+
+
+def test_numbers_of_numpy_are_kept_as_json() -> None:
+    method = make_method("mcd", rate=np.float32(0.5), rates={"2": np.float32(0.25)}, after=["1"])
+    assert json.loads(json.dumps(method.to_json()))["rates"] == {"2": 0.25}
+    assert method == make_method("mcd", rate=0.5, rates={"2": 0.25}, after=("1",))
+
+
+def test_the_modules_to_choose_from_have_names() -> None:
+    with pytest.raises(BadInput, match="module of the network") as caught:
+        make_method("mcd", after=("first",)).attach(mlp())
+    assert caught.value.do == "choose one of: 0, 1, 2, 3, 4"
 
 
 def test_json_carries_every_option() -> None:

@@ -194,9 +194,24 @@ def test_too_few_epochs_are_refused_with_the_number_needed() -> None:
         SGHMCMethod(burn_in=20).optimizer(nn.Linear(2, 2), 1e-2, rows=10, steps_per_epoch=1, epochs=50)
 
 
+@pytest.mark.parametrize("option", ["resample_momentum", "resample_prior"])
+def test_steps_between_resamplings_are_not_negative(option: str) -> None:
+    with pytest.raises(qb.BadInput, match=option):
+        qb.method("sghmc", **{option: -1})
+    assert qb.method("sghmc", **{option: 0}).to_json()[option] == 0
+
+
 @pytest.mark.parametrize(
     "options",
-    [{"lr": 0.0}, {"friction": 1.0}, {"rows": 0}, {"temperature": -1.0}, {"prior_precision": -1.0}],
+    [
+        {"lr": 0.0},
+        {"friction": 1.0},
+        {"rows": 0},
+        {"temperature": -1.0},
+        {"prior_precision": -1.0},
+        {"resample_momentum": -1},
+        {"resample_prior": -1},
+    ],
 )
 def test_bad_sampler_options_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(qb.BadInput, match="SGHMC needs"):

@@ -247,6 +247,16 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "range turned round": ({"input_range": (1, 0)}, "black below white"),
     "scale of another width": ({"standardize": Standardize.identity(2)}, "one value for each of 3"),
     "confusion name alone": ({"confusion_name": "noise"}, "x_confusion"),
+    "equal names": ({"labels": ["a", "b", "a", "c"]}, "'a' more than once"),
+    "names in one text": ({"labels": "abcd"}, "list of names"),
+    "range of three": ({"input_range": (0, 1, 2)}, "two finite numbers"),
+    "range of texts": ({"input_range": ("a", "b")}, "two finite numbers"),
+    "one number as range": ({"input_range": 255}, "two finite numbers"),
+    "endless range": ({"input_range": (0, np.inf)}, "two finite numbers"),
+    "nan in range": ({"input_range": (np.nan, 1)}, "two finite numbers"),
+    "scale in words": ({"standardize": "yes"}, "True, False or a Standardize"),
+    "scale as a number": ({"standardize": 1}, "True, False or a Standardize"),
+    "seed in words": ({"seed": "one"}, "whole number"),
     "time stamps": ({"x_train": X + 1.7e9}, "variation in float32"),
 }
 
@@ -267,6 +277,22 @@ def test_bad_data_is_refused(case: str) -> None:
 def test_bad_regression_targets(y: np.ndarray, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         Task.from_arrays(X, y, kind="regression")
+
+
+def test_only_rows_that_a_scale_is_fitted_on_must_vary_in_float32() -> None:
+    """Two test rows a second apart are close together beside training rows of a year."""
+    x, y = 1.7e9 + 3e7 * X, 1.7e9 + 3e7 * T
+    near = np.array([[1.7e9, 1.7e9, 1.7e9], [1.7e9 + 1, 1.7e9 + 2, 1.7e9 + 3]])
+    task = Task.from_arrays(x, y, near, near[:, 0], kind="regression", x_confusion=near)
+    assert torch.equal(next(task.batches("test", 2))[0], torch.tensor(near, dtype=torch.float32))
+
+
+def test_numbers_of_numpy_are_recorded_as_json() -> None:
+    options: dict[str, Any] = {"validation": np.float32(0.25), "seed": np.int64(5)}
+    task = Task.from_arrays(X, Y, kind="classification", **options)
+    plain = Task.from_arrays(X, Y, kind="classification", validation=0.25, seed=5)
+    assert json.loads(json.dumps(task.provenance)) == plain.provenance
+    assert task.provenance["options"] == {"validation": 0.25, "seed": 5}
 
 
 def test_asking_for_what_a_task_lacks() -> None:

@@ -1,5 +1,6 @@
 """Tasks from a loader equal the same task in memory."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -141,11 +142,57 @@ def test_an_epoch_must_have_the_rows_it_said(rows: int) -> None:
         (lambda split, seed: [(X, Y)], {"classes": 5, "labels": ["a"]}, "one label for each"),
         (lambda split, seed: [(X, Y)], {"splits": ("train", "tset")}, "did you mean 'test'"),
         (lambda split, seed: [(X, Y)], {"splits": ("test",)}, "split 'train'"),
+        ([(X, Y)], {}, "function of .split, seed.*\n.*list"),
+        (lambda split: [(X, Y)], {}, "too many positional arguments"),
+        (lambda split, seed: [(X, Y)], {"classes": "5"}, "classes must be a whole number.*\n.*'5'"),
+        (lambda split, seed: [(X, Y * 0)], {"classes": 1}, "classes must be a whole number of at least 2"),
+        (lambda split, seed: [(X, Y)], {"labels": ["a"]}, "classes must be a whole number of at least 2"),
+        (lambda split, seed: [(X, Y)], {"rows": 0}, "rows must be a whole number of at least 1"),
+        (lambda split, seed: [(X, Y)], {"rows": 50.0}, "rows must be a whole number of at least 1"),
+        (lambda split, seed: [(X, Y * 0)], {"classes": 5, "rows": 50}, "two classes"),
+        (lambda split, seed: [(X, Y)], {"labels": ["a"] * 5}, "more than once"),
+        (lambda split, seed: [(X, Y)], {"standardize": "no"}, "True, False or a Standardize"),
     ],
 )
 def test_bad_loaders(factory: LoaderFactory, options: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         Task.from_loader(factory, kind="classification", **options)
+
+
+def test_counts_may_be_numbers_of_numpy() -> None:
+    counts: dict[str, Any] = {"rows": np.int64(50), "classes": np.int32(5)}
+    task = Task.from_loader(Store(Y), kind="classification", **counts)
+    assert type(task.train_rows) is int
+    assert task.signature.likelihood == Categorical(5)
+    json.dumps([task.provenance, task.signature.to_json()])
+
+
+def test_targets_that_do_not_vary_are_found_in_the_pass_over_the_rows() -> None:
+    with pytest.raises(BadInput, match=r"vary.*\n.*50 equal rows"):
+        Task.from_loader(Store(T * 0 + 3), kind="regression")
+    with pytest.raises(BadInput, match="vary"):
+        Task.from_loader(Store(T * 0 + 3), kind="regression", rows=50, target=Standardize.identity(2))
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_targets_that_do_not_vary_are_found_by_the_first_epoch_where_no_pass_was_made(kind: str) -> None:
+    labelled = kind == "classification"
+    given: dict[str, Any] = {"classes": 5} if labelled else {"target": Standardize.identity(2)}
+    store = Store(Y * 0 + 2 if labelled else T * 0 + 3)
+    task = Task.from_loader(store, kind=kind, rows=50, standardize=False, **given)
+    assert store.given == 1
+    with pytest.raises(BadInput, match="only the label 2" if labelled else "50 equal rows"):
+        list(task.training_batches(8, torch.Generator(), CPU, 0))
+
+
+def test_near_times_in_a_batch_are_no_loss() -> None:
+    """A batch may hold rows that are close together beside the spread of all."""
+    x = 1.7e9 + 3e7 * X.double()
+    x[:2] = 1.7e9 + torch.arange(8.0, dtype=torch.float64).view(2, 4)
+    task = Task.from_loader(
+        lambda split, seed: zip(x.split(2), Y.split(2), strict=True), kind="classification"
+    )
+    assert task.train_rows == 50
 
 
 def test_a_later_label_out_of_range_is_found_while_streaming() -> None:

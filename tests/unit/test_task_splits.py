@@ -30,6 +30,11 @@ def test_the_twenty_splits_are_the_published_ones(rows: int) -> None:
     assert digest.hexdigest() == PUBLISHED[rows]
 
 
+def test_a_split_may_be_a_number_of_numpy() -> None:
+    for ours, numpys in zip(fixed_split(50, 3), fixed_split(50, np.int64(3)), strict=True):
+        assert np.array_equal(ours, numpys)
+
+
 def test_the_first_split_of_yacht_by_eye() -> None:
     train, test = fixed_split(308, 0)
     assert train[:5].tolist() == [73, 304, 228, 238, 259]

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -57,6 +58,7 @@ class Method(ABC):
     def attach(self, network: nn.Module, example: Tensor | None = None) -> tuple[nn.Module, Attachment]:
         """A new module with this method's sites, and what was made stochastic and left alone."""
         attachment = self.plan(network, example)
+        trainable(network)
         module = place_sites(network, attachment.sites)
         if example is not None and any(site.kind == "mask" for site in attachment.sites):
             refuse_functional_dropout(network, example)
@@ -120,6 +122,10 @@ def make_method(name: str, **options: Any) -> Method:
     for option in options:
         if option not in known:
             raise unknown_name(f"option of {name}", option, known)
+    # numpy's own numbers are no JSON, and options are recorded.
+    options = {
+        key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()
+    }
     hints = typing.get_type_hints(kind)
     for option, value in options.items():
         allowed = _simple_types(hints[option])
@@ -137,6 +143,18 @@ def _simple_types(hint: Any) -> tuple[type, ...]:
     if not all(part in (bool, int, float, str, types.NoneType) for part in parts):
         return ()
     return (*parts, int) if float in parts else tuple(parts)
+
+
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    """The parameters that training moves; there must be some."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise BadInput(
+            "a network must have parameters to train",
+            "all of them are frozen (requires_grad=False)",
+            "call network.requires_grad_(True), or leave at least the last layer free",
+        )
+    return parameters
 
 
 def nothing_to_attach(method: str, network: nn.Module, example: Tensor | None) -> BadInput:

@@ -12,6 +12,7 @@ Dropout layers become sites with their own rate, and the layer behind one gets n
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -71,11 +72,17 @@ class MCDropout(Descent):
         super().__post_init__()
         check_rate(self.rate, "of mcd")
         self.require(isinstance(self.rates, Mapping), "rates", "a mapping of names to rates")
-        self.require(not isinstance(self.after, str), "after", "a list of names")
+        names_listed = isinstance(self.after, list | tuple) and all(isinstance(n, str) for n in self.after)
+        self.require(names_listed, "after", "a list of names")
         for name, rate in self.rates.items():
-            check_rate(rate, f"for '{name}'")
+            fits = isinstance(name, str) and isinstance(rate, Real) and not isinstance(rate, bool)
+            self.require(fits, "rates", "a mapping of names to rates")
+            check_rate(float(rate), f"for '{name}'")
+        # Python's own numbers: what is kept here is written as JSON.
+        object.__setattr__(self, "rates", {name: float(rate) for name, rate in self.rates.items()})
+        object.__setattr__(self, "after", tuple(self.after))
         if self.placement not in ("default", "paper"):
-            raise unknown_name("placement", self.placement, ("default", "paper"))
+            raise unknown_name("placement", str(self.placement), ("default", "paper"))
 
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
         seen = survey(network, example)
@@ -84,7 +91,7 @@ class MCDropout(Descent):
         )
         for name in self.after:
             if name not in seen.modules:
-                raise unknown_name("module of the network", name, seen.modules)
+                raise unknown_name("module of the network", name, filter(None, seen.modules))
             places.setdefault((name, "after"), self.rate)
         self._override(places, seen)
         # a Dropout layer at rate 0 is a site too: left in the network, it would go on dropping in training.
@@ -120,7 +127,7 @@ class MCDropout(Descent):
         for mark in marks:
             place, _, name = mark.partition(":")
             if name not in seen.modules:
-                raise unknown_name("module in paper_masks", name, seen.modules)
+                raise unknown_name("module in paper_masks", name, filter(None, seen.modules))
             places[name, "after" if place == "after" else "before"] = self.rate
         return places
 

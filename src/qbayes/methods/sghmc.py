@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset
+from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset, trainable
 from qbayes.methods.pointwise import Pointwise
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment
@@ -59,6 +59,12 @@ class SGHMC(torch.optim.Optimizer):
                 f"lr={lr}, friction={friction}, rows={rows}, temperature={temperature}, "
                 f"prior_precision={prior_precision}",
                 "start from lr=1e-2, friction=0.05, temperature=1",
+            )
+        if resample_momentum < 0 or resample_prior < 0:
+            raise BadInput(
+                "SGHMC needs resample_momentum ≥ 0 and resample_prior ≥ 0",
+                f"resample_momentum={resample_momentum}, resample_prior={resample_prior}",
+                "give a number of steps, or 0 never to resample",
             )
         defaults = {
             "lr": lr,
@@ -242,6 +248,8 @@ class SGHMCMethod(Method):
         self.require(0 < self.friction < 1, "friction", "above 0 and below 1")
         self.require(self.likelihood_weight > 0, "likelihood_weight", "above 0")
         self.require(self.temperature >= 0, "temperature", "at least 0")
+        for option in ("resample_momentum", "resample_prior"):
+            self.require(getattr(self, option) >= 0, option, "at least 0 steps (0: never)")
 
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
         everything = Pointwise().plan(network, example).left_alone
@@ -276,7 +284,7 @@ class SGHMCMethod(Method):
                 f"train for at least {enough} epochs, or keep fewer members",
             )
         return SGHMC(
-            (p for p in module.parameters() if p.requires_grad),
+            trainable(module),
             learning_rate,
             rows=rows,
             burn_in=burn_in * steps_per_epoch,

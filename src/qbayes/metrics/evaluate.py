@@ -3,11 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
 
+from qbayes import noise
 from qbayes.errors import BadInput, RunFailed, unknown_name
 from qbayes.metrics import calibration, classification, detection, regression
 from qbayes.metrics.scores import Numbers, Scores
@@ -62,14 +64,14 @@ def evaluate(
     on ``batch_size``; shifted rows see the noise of the clean ones, so that differences are paired.
     ``meta`` is added to what the scores record about themselves.
     """
-    if draws < 1 or batch_size < 1:
+    if not all(isinstance(count, Integral) and count >= 1 for count in (draws, batch_size)):
         raise BadInput(
-            "draws and batch_size must be at least 1",
-            f"draws={draws}, batch_size={batch_size}",
+            "draws and batch_size must be whole numbers of at least 1",
+            f"draws={draws!r}, batch_size={batch_size!r}",
             "try draws=20, batch_size=2048",
         )
     _check_fits(posterior, task)
-    run = _Run(posterior, task, draws, seed, batch_size, split)
+    run = _Run(posterior, task, int(draws), noise.check_seed(seed), int(batch_size), split)
     clean = run.rows("clean rows", lambda x: x)
     return Scores(
         clean=clean.scores(),

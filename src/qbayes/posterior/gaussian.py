@@ -8,6 +8,7 @@ row, with far less variance in the gradient.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,14 +74,11 @@ class GaussianLayer(nn.Module):
             drawn[self.bias_site] = torch.addcmul(self.bias_mean, F.softplus(self.bias_rho), epsilon)
         return drawn
 
-    @property
-    def weight(self) -> Tensor:
-        """The mean, for modules that read their children's weights."""
-        return self.weight_mean
-
-    @property
-    def bias(self) -> Tensor | None:
-        return self.bias_mean
+    def __getattr__(self, name: str) -> Any:
+        if name in ("weight", "bias"):
+            # the mean would make a network that reads it deterministic, without a word.
+            raise AttributeError(f"a Gaussian layer has no single '{name}': call it instead of reading it")
+        return super().__getattr__(name)
 
     def kl(self, prior_sigma: float, *, stacked: bool = False) -> Tensor:
         """``KL(q ‖ N(0, σ_p²)) = Σ log(σ_p/σ) + (σ² + μ²) / (2σ_p²) − ½`` over this layer's Gaussians."""

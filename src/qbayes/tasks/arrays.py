@@ -31,8 +31,11 @@ def check_kind(kind: str) -> Kind:
     )
 
 
-def as_inputs(x: Array, what: str) -> Tensor:
-    """``(rows, *input_shape)``: uint8 images stay uint8, everything else becomes float32."""
+def as_inputs(x: Array, what: str, *, fitted: bool = False) -> Tensor:
+    """``(rows, *input_shape)``: uint8 images stay uint8, everything else becomes float32.
+
+    ``fitted`` rows are those a scale is fitted on: only of them is it known how far a column varies.
+    """
     raw = _as_tensor(x, what)
     if raw.ndim < 2:
         raise BadInput(
@@ -44,11 +47,12 @@ def as_inputs(x: Array, what: str) -> Tensor:
     if raw.dtype == torch.uint8 and raw.ndim == IMAGE_AXES:
         return raw.contiguous()
     values = _finite_float32(raw, what)
-    _check_rounding(raw, values, what)
+    if fitted:
+        _check_rounding(raw, values, what)
     return values
 
 
-def as_targets(y: Array, what: str) -> Tensor:
+def as_targets(y: Array, what: str, *, fitted: bool = False) -> Tensor:
     """Regression targets ``(rows, *target)`` in float32; ``(rows,)`` becomes ``(rows, 1)``."""
     raw = _as_tensor(y, what)
     if raw.ndim == 0:
@@ -56,7 +60,8 @@ def as_targets(y: Array, what: str) -> Tensor:
     _check_not_empty(raw, what)
     column = raw[:, None] if raw.ndim == 1 else raw
     values = _finite_float32(column, what)
-    _check_rounding(column, values, what)
+    if fitted:
+        _check_rounding(column, values, what)
     return values
 
 
@@ -116,11 +121,7 @@ def class_count(train: Tensor, names: Sequence[str] | None) -> int:
             "number the classes from 0, or name all of them in labels=",
         )
     if len(seen) < 2:
-        raise BadInput(
-            "training data must have at least two classes",
-            f"only the label {seen[0]}",
-            "add rows of the others",
-        )
+        raise one_class(seen[0])
     if names is None and len(seen) < classes:
         absent = sorted(set(range(classes)) - set(seen))
         raise BadInput(
@@ -143,11 +144,21 @@ def check_labels_seen(train: Tensor, other: Tensor, split: str) -> None:
 
 def check_targets_vary(y: Tensor) -> None:
     if bool((y == y[:1]).all()):
-        raise BadInput(
-            "regression targets must vary over the training rows",
-            f"{len(y)} equal rows",
-            "check which column is the target",
-        )
+        raise equal_targets(len(y))
+
+
+def one_class(label: int) -> BadInput:
+    return BadInput(
+        "training data must have at least two classes", f"only the label {label}", "add rows of the others"
+    )
+
+
+def equal_targets(rows: int) -> BadInput:
+    return BadInput(
+        "regression targets must vary over the training rows",
+        f"{rows} equal rows",
+        "check which column is the target",
+    )
 
 
 def _as_tensor(values: Array, what: str) -> Tensor:

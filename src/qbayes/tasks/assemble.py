@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -50,12 +52,22 @@ class Look:
     augment: Augment | None
     confusion_name: str | None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.standardize, bool | Standardize):
+            raise BadInput(
+                "standardize must be True, False or a Standardize",
+                f"{self.standardize!r}",
+                "leave it out to fit the scale on the training rows",
+            )
+        if self.labels is not None:
+            _check_names(self.labels)
+
 
 def in_memory(
     given: Mapping[str, Pair], confusion: Array | None, kind: str, look: Look, *, validation: float, seed: int
 ) -> dict[str, Any]:
     """The fields of a ``Task`` for arrays."""
-    checked_kind = check_kind(kind)
+    checked_kind, seed = check_kind(kind), check_split_seed(seed)
     parts = _read_splits(given, checked_kind)
     parts = _with_validation(parts, validation, seed)
     train = parts["train"]
@@ -79,7 +91,7 @@ def in_memory(
         splits=tuple(name for name in SPLITS if name in parts),
         confusion_name=None if extra is None else (look.confusion_name or "confusion"),
         digest=digest_tensors(tensors if extra is None else {**tensors, "confusion": (extra,)}),
-        options={"validation": validation, "seed": seed},
+        options={"validation": float(validation), "seed": seed},
     ) | {"source": InMemory(parts, extra)}
 
 
@@ -155,18 +167,22 @@ def fields(
 
 def take_validation(rows: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """``(training rows, validation rows)``, each ascending; ``share`` of the rows is validation."""
-    count = max(1, round(share * rows)) if isinstance(share, int | float) and 0 < share < 1 else rows
+    count = max(1, round(share * rows)) if isinstance(share, Real) and 0 < share < 1 else rows
     if count >= rows:
         raise BadInput(
             "the validation share must be at least 0 and below 1, and leave rows to train on",
             f"{share!r} of {rows} rows",
             "use 0.1, or 0 for no validation data",
         )
-    if not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise BadInput("the seed must be a whole number, 0 … 2³² − 1", f"{seed!r}", "use seed=0")
     # the legacy generator: numpy promises that its stream never changes.
-    order = np.random.RandomState(seed).permutation(rows)
+    order = np.random.RandomState(check_split_seed(seed)).permutation(rows)
     return np.sort(order[count:]), np.sort(order[:count])
+
+
+def check_split_seed(seed: int) -> int:
+    if not isinstance(seed, Integral) or not 0 <= seed < 2**32:
+        raise BadInput("the seed must be a whole number, 0 … 2³² − 1", f"{seed!r}", "use seed=0")
+    return int(seed)
 
 
 def input_scale(x: Tensor, standardize: bool | Standardize) -> Standardize:
@@ -209,7 +225,6 @@ def digest_tensors(parts: Mapping[str, Sequence[Tensor]]) -> str:
 
 
 def _read_splits(given: Mapping[str, Pair], kind: Kind) -> dict[str, Split]:
-    read_y = as_labels if kind == "classification" else as_targets
     parts: dict[str, Split] = {}
     for name, (x, y) in given.items():
         if x is None and y is None:
@@ -220,7 +235,13 @@ def _read_splits(given: Mapping[str, Pair], kind: Kind) -> dict[str, Split]:
                 f"x_{name} and y_{name}: one of them is None",
                 "give both or neither",
             )
-        part = Split(as_inputs(x, f"x_{name}"), read_y(y, f"y_{name}"))
+        fitted = name == "train"
+        part = Split(
+            as_inputs(x, f"x_{name}", fitted=fitted),
+            as_labels(y, f"y_{name}")
+            if kind == "classification"
+            else as_targets(y, f"y_{name}", fitted=fitted),
+        )
         check_rows(part.x, part.y, name)
         parts[name] = part
     shapes = {axis: tuple(getattr(parts["train"], axis).shape[1:]) for axis in ("x", "y")}
@@ -291,12 +312,26 @@ def _input_range(
 ) -> tuple[float, float] | None:
     if given is None:
         return (0.0, 255.0) if images and is_uint8 else None
-    black, white = (float(level) for level in given)
-    if not black < white:
+    try:
+        black, white = (float(level) for level in given)
+    except (TypeError, ValueError):  # not a pair, or not of numbers
+        black = white = math.nan
+    if not -math.inf < black < white < math.inf:
         raise BadInput(
-            "input_range must be (black, white) with black below white", f"{given}", "swap the two"
+            "input_range must be (black, white): two finite numbers, black below white",
+            f"{given!r}",
+            "give the inputs' lowest and highest level, such as (0, 1)",
         )
     return black, white
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if isinstance(names, str):
+        raise BadInput("labels must be a list of names", f"{names!r}", "give ['a', 'b'], one for each class")
+    texts = [str(name) for name in names]
+    twice = sorted({text for text in texts if texts.count(text) > 1})
+    if twice:
+        raise BadInput("labels must be distinct", f"'{twice[0]}' more than once", "name each one differently")
 
 
 def _shifts(given: Sequence[str] | None, images: bool, levels: tuple[float, float] | None) -> tuple[str, ...]:

@@ -162,7 +162,8 @@ class Task:
         ``factory(split, seed)`` gives an iterable of batches ``(x, y)``; the seed changes with every
         training epoch, so that it can shuffle reproducibly, and is 0 otherwise. A ``confusion_name`` says
         that ``factory("confusion", 0)`` gives batches of inputs. What is not given of ``rows``,
-        ``classes``, ``standardize`` and ``target`` is found in one pass over the training data.
+        ``classes``, ``standardize`` and ``target`` is found in one pass over the training data. Data of a
+        single class, or of equal targets, is refused by that pass, or without one after the first epoch.
         ``identity`` names the data and its version in the fingerprint.
         """
         look = Look(name, labels, standardize, input_range, shifts, augment, confusion_name)

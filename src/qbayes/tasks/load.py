@@ -45,6 +45,10 @@ def load_task(name: str, data_dir: str | Path | None = None, **options: Any) -> 
     Files are read from ``data_dir``, else ``$QBAYES_DATA``, else the cache folder; nothing is downloaded
     (``fetch`` does that). Options: see ``DATASETS[name].options()``.
     """
+    # numpy's own numbers are no JSON, and options are recorded.
+    options = {
+        key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()
+    }
     if name.endswith(".npz"):
         return _from_npz(Path(name).expanduser(), options)
     dataset, variant = find_dataset(name)

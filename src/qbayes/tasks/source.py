@@ -11,7 +11,17 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
-from qbayes.tasks.arrays import Array, Kind, as_inputs, as_labels, as_targets, check_rows, check_same_shape
+from qbayes.tasks.arrays import (
+    Array,
+    Kind,
+    as_inputs,
+    as_labels,
+    as_targets,
+    check_rows,
+    check_same_shape,
+    equal_targets,
+    one_class,
+)
 
 Batch = tuple[Tensor, Tensor]
 # factory(split, seed) gives batches (x, y); for the split "confusion" it may give x alone.
@@ -78,6 +88,22 @@ class InMemory:
         return self._on_device[device]
 
 
+@dataclass
+class Variation:
+    """Whether a pass over batches shows more than one label or target; most often its first batch does."""
+
+    first: Tensor | None = None
+    found: bool = False
+
+    def add(self, y: Tensor) -> None:
+        self.first = y[:1] if self.first is None else self.first
+        self.found = self.found or bool((y != self.first).any())
+
+    def check(self, kind: Kind, rows: int) -> None:
+        if self.first is not None and not self.found:
+            raise one_class(int(self.first)) if kind == "classification" else equal_targets(rows)
+
+
 @dataclass(frozen=True, eq=False)
 class Loader:
     """Batches of a factory, checked as they come and cut anew to the batch size asked for.
@@ -104,8 +130,10 @@ class Loader:
     ) -> Iterator[Batch]:
         seed = int(torch.randint(0, 2**31 - 1, (), generator=generator))
         first, seen = True, 0
+        variation = Variation()
         for x, y in _recut(self._checked("train", seed), batch_size):
             seen += len(x)
+            variation.add(y)
             if seen > self.rows:
                 raise self._wrong_rows(f"more than {self.rows} rows in epoch {epoch}")
             if _trainable(len(x), batch_size, first):
@@ -113,6 +141,7 @@ class Loader:
             first = False
         if seen < self.rows:
             raise self._wrong_rows(f"{seen} rows in epoch {epoch}")
+        variation.check(self.kind, seen)
 
     def _checked(self, split: str, seed: int) -> Iterator[Batch]:
         for x, y in read_batches(self.factory, self.kind, split, seed):

@@ -1,5 +1,7 @@
 """Fixed splits that anyone can make again from a seed: no index files are needed."""
 
+from numbers import Integral
+
 import numpy as np
 
 from qbayes.errors import BadInput
@@ -34,6 +36,6 @@ def fold(rows: int, number: int, folds: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _check(split: int, splits: int | None) -> None:
-    if not isinstance(split, int) or split < 0 or (splits is not None and split >= splits):
+    if not isinstance(split, Integral) or split < 0 or (splits is not None and split >= splits):
         known = "0, 1, 2, …" if splits is None else f"0 … {splits - 1}"
         raise BadInput(f"the split must be {known}", f"{split!r}", "split=0 is the first")

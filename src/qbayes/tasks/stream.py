@@ -1,8 +1,10 @@
 """Tasks whose rows are streamed: what the user did not say is found in one pass over the training data."""
 
+import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from qbayes.posterior.transform import Standardize
 from qbayes.tasks.arrays import Kind, check_kind, check_same_shape, class_count
 from qbayes.tasks.assemble import SPLITS, Look, fields, input_scale, names_of
 from qbayes.tasks.moments import Moments
-from qbayes.tasks.source import Batch, Loader, LoaderFactory, read_batches
+from qbayes.tasks.source import Batch, Loader, LoaderFactory, Variation, read_batches
 
 
 @dataclass
@@ -26,6 +28,7 @@ class Survey:
     inputs: Moments = field(default_factory=Moments)
     targets: Moments = field(default_factory=Moments)
     labels: set[int] = field(default_factory=set)
+    variation: Variation = field(default_factory=Variation)
 
     def add(self, batch: Batch, kind: Kind) -> None:
         x, y = batch
@@ -33,6 +36,7 @@ class Survey:
         check_same_shape(y, tuple(self.first[1].shape[1:]), "a train batch of targets")
         self.rows += len(x)
         self.inputs.add(x)
+        self.variation.add(y)
         if kind == "classification":
             self.labels.update(torch.unique(y).tolist())
         else:
@@ -52,9 +56,12 @@ def streamed(
 ) -> dict[str, Any]:
     """The fields of a ``Task`` for a loader."""
     checked_kind = check_kind(kind)
+    _check_factory(factory)
     _check_splits(splits)
     if look.labels is not None and checked_kind == "classification":
         classes = classes if classes is not None else len(look.labels)
+    classes = None if classes is None else _count(classes, "classes", least=2)
+    rows = None if rows is None else _count(rows, "rows", least=1)
     scale_given = isinstance(look.standardize, Standardize) or look.standardize is False
     answer_given = classes is not None if checked_kind == "classification" else target is not None
     survey = _survey(factory, checked_kind, whole=rows is None or not scale_given or not answer_given)
@@ -102,6 +109,7 @@ def _survey(factory: LoaderFactory, kind: Kind, whole: bool) -> Survey:
             "an empty iterable for the split 'train'",
             "give a factory that makes a new iterable at each call, not one that is used up",
         )
+    survey.variation.check(kind, survey.rows)
     return survey
 
 
@@ -130,6 +138,28 @@ def _classes(survey: Survey, classes: int | None, names: Sequence[str] | None) -
         return classes
     numbered = [str(k) for k in range(classes)] if classes is not None else None
     return class_count(torch.tensor(sorted(survey.labels)), names if names is not None else numbered)
+
+
+def _check_factory(factory: LoaderFactory) -> None:
+    do = "give a function such as def batches(split, seed): …"
+    if not callable(factory):
+        raise BadInput("the loader must be a function of (split, seed)", type(factory).__name__, do)
+    try:
+        inspect.signature(factory).bind("train", 0)
+    except TypeError as error:
+        raise BadInput("the loader must be a function of (split, seed)", str(error), do) from None
+    except ValueError:
+        return  # a callable of C code may have no signature to look at
+
+
+def _count(value: int, name: str, least: int) -> int:
+    if not isinstance(value, Integral) or value < least:
+        raise BadInput(
+            f"{name} must be a whole number of at least {least}",
+            f"{value!r}",
+            f"leave {name} out to have it counted in one pass over the training data",
+        )
+    return int(value)
 
 
 def _check_splits(splits: Sequence[str]) -> None:

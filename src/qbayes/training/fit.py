@@ -4,7 +4,8 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
-from qbayes.errors import BadInput, Interrupted, RunFailed
+from qbayes.errors import BadInput, Interrupted, QbayesError, RunFailed
 from qbayes.methods.base import Method
 from qbayes.methods.placement import run_example
 from qbayes.networks import Architecture
@@ -26,6 +27,7 @@ from qbayes.training.loop import Loop, Run, derived_seed
 from qbayes.training.progress import TrainingProgress
 
 NetworkLike = nn.Module | Callable[[], nn.Module]
+_NETWORK = "give qb.network('mlp', task), a module of your own, or e.g. lambda: Net(width=50)"
 
 
 def fit(
@@ -49,10 +51,15 @@ def fit(
     posterior's point weights. With ``checkpoint`` a folder is kept from which an interrupted run goes on when
     ``resume`` is given.
     """
-    noise.check_seed(seed)
-    if chains < 1:
-        raise BadInput("chains must be at least 1", f"{chains}", "leave it at 1 for a single run")
-    budget = (budget or default_budget(method, task)).for_rows(task.train_rows)
+    _check_kinds(network, task, method, budget)
+    seed = noise.check_seed(seed)
+    if not isinstance(chains, Integral) or chains < 1:
+        raise BadInput(
+            "chains must be a whole number of at least 1", f"{chains!r}", "leave it at 1 for a single run"
+        )
+    chains = int(chains)
+    budget = default_budget(method, task) if budget is None else budget
+    budget = budget.for_rows(task.train_rows)
     place = choose_device(device)
     begun = time.monotonic()
     members: list[dict[str, Tensor]] = []
@@ -103,7 +110,7 @@ def prepare(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(seed, "network", chain))
         if not isinstance(network, nn.Module):
-            plain = network()
+            plain = _built(network)
         else:
             plain = copy.deepcopy(network) if chain == 0 else reinitialised(network)
         plain = plain.cpu()
@@ -117,6 +124,36 @@ def prepare(
     if isinstance(likelihood, Gaussian) and isinstance(outputs, Tensor):
         module = ConstantNoise(module, likelihood.shape)
     return module, attachment
+
+
+def _check_kinds(network: object, task: object, method: object, budget: object) -> None:
+    """Raise unless each argument of ``fit`` is what its place asks for."""
+    if not isinstance(network, nn.Module) and not callable(network):
+        raise BadInput("the network must be a module, or a function that makes one", repr(network), _NETWORK)
+    if not isinstance(task, Task):
+        do = "make one with qb.load_task('digits') or qb.Task.from_arrays(x, y, kind=…)"
+        raise BadInput("the task must be a Task", type(task).__name__, do)
+    if not isinstance(method, Method):
+        name = method if isinstance(method, str) else getattr(method, "name", "mcd")
+        raise BadInput("the method must be a Method", repr(method), f"use qb.method({name!r})")
+    if budget is not None and not isinstance(budget, Budget):
+        options = budget if isinstance(budget, Mapping) else {"epochs": budget}
+        said = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        raise BadInput("the budget must be a Budget", repr(budget), f"use qb.Budget({said})")
+
+
+def _built(factory: Callable[[], nn.Module]) -> nn.Module:
+    """The network that ``factory`` makes; what goes wrong in it is told as such."""
+    must = "a function given as the network must make a module, without arguments"
+    try:
+        made: object = factory()
+    except QbayesError:
+        raise
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+        raise BadInput(must, f"{type(error).__name__}: {error}", _NETWORK) from error
+    if not isinstance(made, nn.Module):
+        raise BadInput(must, f"it made {made!r}", _NETWORK)
+    return made
 
 
 def reinitialised(network: nn.Module) -> nn.Module:
@@ -239,6 +276,7 @@ def _train(
             fingerprint=fingerprint,
             checkpoint=checkpoint,
             progress=bar,
+            check=likelihood.check,
         )
         try:
             return loop.run(resume=resume)

@@ -67,11 +67,12 @@ class Loop:
         fingerprint: str,
         checkpoint: Path | None = None,
         progress: TrainingProgress | None = None,
+        check: Callable[[Outputs, int], None] | None = None,
     ) -> None:
         self.module, self.task, self.budget = module, task, budget
         self.loss, self.optimizer, self.collect = loss, optimizer, collect
         self.device, self.fingerprint = device, fingerprint
-        self.checkpoint, self.progress = checkpoint, progress
+        self.checkpoint, self.progress, self.check = checkpoint, progress, check
         self.order = torch.Generator().manual_seed(derived_seed(seed, "order"))
         self.noise_seed = derived_seed(seed, "noise")
         self.state = Run()
@@ -126,6 +127,9 @@ class Loop:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cuda", torch.bfloat16, enabled=budget.bf16 and self.device.type == "cuda"):
             outputs = self._forward(x)
+        if self.check is not None and state.epoch == state.step == 0:
+            # the dry run has two rows: some networks change their batch only beyond those.
+            self.check(outputs, len(x))
         loss = self.loss(self.module, _in_float32(outputs), y)
         self.optimizer.zero_grad(set_to_none=True)
         loss.sum().backward()
