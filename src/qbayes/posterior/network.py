@@ -53,6 +53,7 @@ class NetworkPosterior(Posterior):
         self.architecture = None if architecture is None else dict(architecture)
         self.provenance = dict(provenance or {})
         self._vectorised = True
+        self._probed = False
 
     @property
     def network(self) -> nn.Module:
@@ -150,9 +151,12 @@ class NetworkPosterior(Posterior):
         if not self.is_stochastic:
             self.signature.likelihood.check(out := network(inputs), len(inputs))
             return pytree.tree_map(lambda tensor: tensor.expand(len(draws), *tensor.shape), out)
-        if self._vectorised:
+        # a single draw needs no vmap, but the first pass goes through it: it finds a network's own randomness.
+        if self._vectorised and (len(draws) > 1 or not self._probed):
             try:
-                return torch.vmap(one)(draws, dict(weights))
+                out = torch.vmap(one)(draws, dict(weights))
+                self._probed = True
+                return out
             except (BadInput, torch.OutOfMemoryError):
                 raise
             except (RuntimeError, ValueError) as error:
