@@ -151,7 +151,7 @@ class NetworkPosterior(Posterior):
         if not self.is_stochastic:
             self.signature.likelihood.check(out := network(inputs), len(inputs))
             return pytree.tree_map(lambda tensor: tensor.expand(len(draws), *tensor.shape), out)
-        # a single draw needs no vmap, but the first pass goes through it: it finds a network's own randomness.
+        # a single draw needs no vmap, but the first pass takes it: it finds a network's own randomness.
         if self._vectorised and (len(draws) > 1 or not self._probed):
             try:
                 out = torch.vmap(one)(draws, dict(weights))
