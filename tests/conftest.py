@@ -35,3 +35,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", connect_here)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Bytes are named by their length: gzip holds the time, and workers must agree on their tests' names."""
+    return f"{len(val)} bytes" if isinstance(val, bytes) else None

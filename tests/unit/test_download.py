@@ -252,7 +252,6 @@ def test_an_archive_gives_its_expected_members_and_no_others(site: Site, tmp_pat
         (gzip.compress(b"not a tar file"), "all.tar.gz"),
         (b"neither", "all.tar.gz"),
     ],
-    # named: gzip holds the time, and workers must agree on the names of their tests.
     ids=["lacks a member", "link", "changed", "cut short", "no tar", "no gzip"],
 )
 def test_bad_archives(site: Site, tmp_path: Path, content: bytes, said: str) -> None:
