@@ -198,13 +198,13 @@ def _print_table(panels: "list[Panel]", folder: Path) -> None:
 
     from qbayes.metrics import metric
 
-    shown = ("error", "nll", "ece", "brier", "entropy", "confusion/entropy", "confusion/auroc")
+    shown = ("error", "nll", "ece", "entropy", "confusion/entropy", "confusion/auroc")
     table = Table(
         title="digits", box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
     )
     table.add_column("method")
     for name in shown:
-        label = {"entropy": "entropy, test", "confusion/entropy": "entropy, photographs"}.get(
+        label = {"entropy": "entropy, test", "confusion/entropy": "entropy, photos"}.get(
             name, metric(name).label
         )
         table.add_column(label, justify="right")
