@@ -40,14 +40,15 @@ def posterior_precision(x: Tensor, prior_sigma: float) -> Tensor:
 
 @pytest.fixture(scope="module")
 def fitted() -> tuple[qb.NetworkPosterior, Tensor, Tensor]:
-    x, y = correlated_regression()
+    # many rows: the noise of local reparametrisation averages over them.
+    x, y = correlated_regression(2000)
     # standardised targets would change the noise: the task is given in network units.
     task = qb.Task.from_arrays(x, y, kind="regression", standardize=False)
-    budget = qb.Budget(epochs=3000, batch_size=len(x), learning_rate=1e-2)
+    budget = qb.Budget(epochs=4000, batch_size=len(x), learning_rate=1e-2)
     torch.manual_seed(0)
-    posterior = qb.fit(
-        KnownNoise(3), task, qb.method("bbb", prior_sigma=2.0, sigma_linear=0.1), budget, device="cpu"
-    )
+    method = qb.method("bbb", prior_sigma=2.0, sigma_linear=0.03)
+    # four runs: a single one ends within about 1.5 % of the optimal variances, by the noise of its gradient.
+    posterior = qb.fit(KnownNoise(3), task, method, budget, chains=4, device="cpu")
     return posterior, x, y
 
 
@@ -60,24 +61,26 @@ def test_mean_is_the_analytic_posterior_mean(fitted: tuple[qb.NetworkPosterior, 
     posterior, x, y = fitted
     precision = posterior_precision(x, 2.0)
     mean = torch.linalg.solve(precision, x.T @ y)[:, 0]
-    (layer,) = gaussian_layers(posterior.network)
-    in_deviations = (layer.weight_mean[0] - mean) * precision.diagonal().sqrt()
-    assert in_deviations.abs().max() < 0.05
+    for network in posterior.networks:
+        (layer,) = gaussian_layers(network)
+        in_deviations = (layer.weight_mean[0] - mean) * precision.diagonal().sqrt()
+        assert in_deviations.abs().max() < 0.05
 
 
 def test_variances_are_the_mean_field_optimum(fitted: tuple[qb.NetworkPosterior, Tensor, Tensor]) -> None:
     """The best factorised Gaussian has variances ``1/Λ_ii``, below the marginals ``(Λ⁻¹)_ii``."""
     posterior, x, _ = fitted
     precision = posterior_precision(x, 2.0)
-    (layer,) = gaussian_layers(posterior.network)
-    ratio = layer.weight_sigma[0] ** 2 * precision.diagonal()
+    layers = [layer for network in posterior.networks for layer in gaussian_layers(network)]
+    ratio = torch.stack([layer.weight_sigma[0] ** 2 for layer in layers]).mean(0) * precision.diagonal()
     assert (ratio - 1).abs().max() < 0.03
     marginal = torch.linalg.inv(precision).diagonal()
     assert marginal[1] * precision[1, 1] > 2.0  # so that the test could not pass with the marginals
 
 
 def test_draws_have_the_fitted_moments(fitted: tuple[qb.NetworkPosterior, Tensor, Tensor]) -> None:
-    posterior, x, _ = fitted
+    ensemble, x, _ = fitted
+    posterior = qb.Posterior.from_trained(ensemble.network, ensemble.signature)
     (layer,) = gaussian_layers(posterior.network)
     draws = 4000
     answer = posterior.predict(x[:5], draws=draws, seed=3)

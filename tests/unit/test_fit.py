@@ -372,3 +372,11 @@ def test_channels_last_gives_a_posterior_that_predicts() -> None:
 def test_the_default_budget_is_the_methods_preset_for_the_task() -> None:
     assert default_budget(method("sghmc"), blobs()).schedule == "constant"
     assert default_budget(method("mcd"), line()) != default_budget(method("mcd"), blobs())
+
+
+def test_attach_and_start_say_what_they_want() -> None:
+    with pytest.raises(BadInput, match="use qb.method"):
+        attach(nn.Linear(2, 2), "mcd")  # type: ignore[arg-type]
+    task = Task.from_arrays(torch.randn(8, 2), torch.arange(8) % 2, kind="classification")
+    with pytest.raises(BadInput, match="load_posterior"):
+        fit(nn.Linear(2, 2), task, method("pointwise"), Budget(epochs=1), start="runs/point")  # type: ignore[arg-type]

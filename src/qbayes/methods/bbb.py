@@ -92,7 +92,7 @@ class BayesByBackprop(Descent):
         self.require(self.sigma_conv > 0, "sigma_conv", "above 0")
         self.require(self.weight_decay == 0, "weight_decay", "0: the prior takes its place")
         if self.start not in ("network", "uniform"):
-            raise unknown_name("start of bbb", self.start, ("network", "uniform"))
+            raise unknown_name("start of bbb", str(self.start), ("network", "uniform"))
 
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
         seen = survey(network, example)

@@ -98,6 +98,7 @@ def attach(network: nn.Module, method: Method, example: Tensor | None = None) ->
 
     With ``example`` (a batch of network inputs) layers are taken in the order they run, else as registered.
     """
+    _check_method(method)
     module, attachment = method.attach(network, example)
     module.attachment = attachment  # pyright: ignore[reportArgumentType]
     return module
@@ -133,13 +134,17 @@ def _check_kinds(network: object, task: object, method: object, budget: object) 
     if not isinstance(task, Task):
         do = "make one with qb.load_task('digits') or qb.Task.from_arrays(x, y, kind=…)"
         raise BadInput("the task must be a Task", type(task).__name__, do)
-    if not isinstance(method, Method):
-        name = method if isinstance(method, str) else getattr(method, "name", "mcd")
-        raise BadInput("the method must be a Method", repr(method), f"use qb.method({name!r})")
+    _check_method(method)
     if budget is not None and not isinstance(budget, Budget):
         options = budget if isinstance(budget, Mapping) else {"epochs": budget}
         said = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise BadInput("the budget must be a Budget", repr(budget), f"use qb.Budget({said})")
+
+
+def _check_method(method: object) -> None:
+    if not isinstance(method, Method):
+        name = method if isinstance(method, str) else getattr(method, "name", "mcd")
+        raise BadInput("the method must be a Method", repr(method), f"use qb.method({name!r})")
 
 
 def _built(factory: Callable[[], nn.Module]) -> nn.Module:
@@ -223,6 +228,8 @@ def _plain(module: nn.Module) -> nn.Module:
 
 
 def _start_from(network: nn.Module, start: NetworkPosterior, chain: int) -> None:
+    if not isinstance(start, NetworkPosterior):
+        raise BadInput("start must be a posterior", repr(start), "read it with qb.load_posterior(folder)")
     member = start.members[chain % len(start.members)]
     state = point_state(start.network, member)
     try:
