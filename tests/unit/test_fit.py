@@ -375,7 +375,7 @@ def test_the_default_budget_is_the_methods_preset_for_the_task() -> None:
 
 
 def test_attach_and_start_say_what_they_want() -> None:
-    with pytest.raises(BadInput, match="use qb.method"):
+    with pytest.raises(BadInput, match=r"use qb\.method"):
         attach(nn.Linear(2, 2), "mcd")  # type: ignore[arg-type]
     task = Task.from_arrays(torch.randn(8, 2), torch.arange(8) % 2, kind="classification")
     with pytest.raises(BadInput, match="load_posterior"):
