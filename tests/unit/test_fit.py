@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import Budget, Task, attach, fit, load_posterior, method, network, save_posterior
-from qbayes.errors import BadInput, RunFailed
+from qbayes.errors import BadFile, BadInput, RunFailed
 from qbayes.networks import build_network
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.sites import point_state
@@ -380,3 +380,14 @@ def test_attach_and_start_say_what_they_want() -> None:
     task = Task.from_arrays(torch.randn(8, 2), torch.arange(8) % 2, kind="classification")
     with pytest.raises(BadInput, match="load_posterior"):
         fit(nn.Linear(2, 2), task, method("pointwise"), Budget(epochs=1), start="runs/point")  # type: ignore[arg-type]
+
+
+def test_a_new_run_does_not_replace_a_checkpoint(tmp_path: Path) -> None:
+    task = Task.from_arrays(torch.randn(8, 2), torch.arange(8) % 2, kind="classification")
+    options = {"device": "cpu", "progress": False, "checkpoint": tmp_path}
+    first = fit(nn.Linear(2, 2), task, method("pointwise"), Budget(epochs=1), **options)
+    kept = (tmp_path / "chain-0000.checkpoint").read_bytes()
+    with pytest.raises(BadFile, match="resume=True"):
+        fit(nn.Linear(2, 2), task, method("pointwise"), Budget(epochs=2), **options)
+    assert (tmp_path / "chain-0000.checkpoint").read_bytes() == kept
+    assert len(first.members) == 1

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
-from qbayes.errors import BadInput, Interrupted, QbayesError, RunFailed
+from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError, RunFailed
 from qbayes.methods.base import Method
 from qbayes.methods.placement import run_example
 from qbayes.networks import Architecture
@@ -64,14 +64,16 @@ def fit(
     begun = time.monotonic()
     members: list[dict[str, Tensor]] = []
     losses: list[list[float]] = []
+    paths = [None if checkpoint is None else _checkpoint_path(checkpoint, chain) for chain in range(chains)]
+    if not resume:
+        _refuse_to_overwrite(paths)
     module, attachment = prepare(network, task, method, seed=seed, chain=0, start=start)
     # before training: a network may keep activations with their graph, which cannot be copied.
     template = copy.deepcopy(module)
     spec = run_spec(network, task, method, budget, seed, chains, module)
-    for chain in range(chains):
+    for chain, path in enumerate(paths):
         if chain > 0:
             module, _ = prepare(network, task, method, seed=seed, chain=chain, start=start)
-        path = None if checkpoint is None else Path(checkpoint) / f"chain-{chain:04d}.checkpoint"
         run = _train(module, task, method, budget, spec, seed, chain, place, path, resume, progress)
         members += run.members
         losses.append(run.losses)
@@ -139,6 +141,21 @@ def _check_kinds(network: object, task: object, method: object, budget: object) 
         options = budget if isinstance(budget, Mapping) else {"epochs": budget}
         said = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise BadInput("the budget must be a Budget", repr(budget), f"use qb.Budget({said})")
+
+
+def _checkpoint_path(folder: str | Path, chain: int) -> Path:
+    return Path(folder) / f"chain-{chain:04d}.checkpoint"
+
+
+def _refuse_to_overwrite(paths: list[Path | None]) -> None:
+    """A new run must not replace the checkpoint of another."""
+    for path in paths:
+        if path is not None and path.exists():
+            raise BadFile(
+                "a new run needs a folder without checkpoints",
+                f"{path} is there",
+                "go on with resume=True, or delete it, or give another folder",
+            )
 
 
 def _check_method(method: object) -> None:
