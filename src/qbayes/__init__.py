@@ -1,10 +1,12 @@
-"""qbayes: Bayesian neural networks with honest uncertainty, in float and (next) on integers.
+"""qbayes: Bayesian neural networks with honest uncertainty, in float and on integers.
 
 >>> import qbayes as qb
 >>> task = qb.load_task("digits")
 >>> network = qb.network("lenet", task, style="relu")
 >>> posterior = qb.fit(network, task, qb.method("mcd", rate=0.2), qb.Budget(epochs=2), seed=0)
->>> scores = qb.evaluate(posterior, task, draws=5)
+>>> quantized = qb.quantize(posterior, task, qb.Precision(weight=4, activation=4), qb.Budget(epochs=1))
+>>> deployed = qb.load(qb.lower(quantized))
+>>> scores = qb.evaluate(deployed, task, draws=5)
 """
 
 from importlib import import_module
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
         Method,
         NetworkPosterior,
         Posterior,
+        Precision,
         Predictive,
+        Program,
+        ProgramPosterior,
         QbayesError,
         RunFailed,
         Scores,
@@ -27,10 +32,15 @@ if TYPE_CHECKING:
         attach,
         evaluate,
         fit,
+        load,
         load_posterior,
         load_task,
+        lower,
         method,
         network,
+        prepare,
+        qat_budget,
+        quantize,
         recipe,
         save_posterior,
     )
@@ -44,7 +54,10 @@ __all__ = [
     "Method",
     "NetworkPosterior",
     "Posterior",
+    "Precision",
     "Predictive",
+    "Program",
+    "ProgramPosterior",
     "QbayesError",
     "RunFailed",
     "Scores",
@@ -52,10 +65,15 @@ __all__ = [
     "attach",
     "evaluate",
     "fit",
+    "load",
     "load_posterior",
     "load_task",
+    "lower",
     "method",
     "network",
+    "prepare",
+    "qat_budget",
+    "quantize",
     "recipe",
     "save_posterior",
 ]

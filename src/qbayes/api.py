@@ -7,6 +7,9 @@ from typing import Any
 from torch import nn
 
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError, RunFailed
+from qbayes.integer.lower import lower
+from qbayes.integer.posterior import ProgramPosterior, load
+from qbayes.integer.program import Program
 from qbayes.methods import Method
 from qbayes.methods import make_method as method
 from qbayes.metrics import Scores, evaluate
@@ -16,6 +19,10 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.save import load_posterior as _load_posterior
 from qbayes.posterior.save import save_posterior
+from qbayes.posterior.signature import Signature
+from qbayes.quant.precision import Precision
+from qbayes.quant.prepare import prepare, quantised_module
+from qbayes.quant.qat import qat_budget, quantize
 from qbayes.tasks import Task, load_task
 from qbayes.training import Budget, attach, fit, recipe
 
@@ -27,7 +34,10 @@ __all__ = [
     "Method",
     "NetworkPosterior",
     "Posterior",
+    "Precision",
     "Predictive",
+    "Program",
+    "ProgramPosterior",
     "QbayesError",
     "RunFailed",
     "Scores",
@@ -35,10 +45,15 @@ __all__ = [
     "attach",
     "evaluate",
     "fit",
+    "load",
     "load_posterior",
     "load_task",
+    "lower",
     "method",
     "network",
+    "prepare",
+    "qat_budget",
+    "quantize",
     "recipe",
     "save_posterior",
 ]
@@ -52,8 +67,13 @@ def network(name: str, task: Task, **options: Any) -> nn.Module:
 
 
 def load_posterior(folder: str | Path, network: nn.Module | None = None) -> NetworkPosterior:
-    """Read a saved posterior; one's own ``network`` is given here, ours are rebuilt."""
-    return _load_posterior(folder, network if network is not None else _rebuilt)
+    """Read a saved posterior, float or quantised; one's own ``network`` is given here, ours are rebuilt."""
+    return _load_posterior(folder, network if network is not None else _rebuilt, requantised)
+
+
+def requantised(module: nn.Module, signature: Signature, precision: Mapping[str, Any]) -> nn.Module:
+    """The fake-quantised structure of a saved posterior, into which its state is then read."""
+    return quantised_module(module, signature.input_shape, Precision.from_json(precision)).eval()
 
 
 def _rebuilt(architecture: Mapping[str, Any]) -> nn.Module:

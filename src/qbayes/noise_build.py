@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -33,6 +34,13 @@ class Kernel:
         self._uniforms = library.qbayes_uniforms
         self._uniforms.restype = None
         self._uniforms.argtypes = [ptr, ptr, i64, i64, u64, u32]
+        self._epsilon = library.qbayes_epsilon
+        self._epsilon.restype = None
+        self._epsilon.argtypes = [ptr, ptr, i64, i64, u64, u32, ptr]
+        self._sample = library.qbayes_sample
+        self._sample.restype = None
+        i32 = ctypes.c_int32
+        self._sample.argtypes = [ptr, i64, i64, i64, i64, u64, u32, *(ptr,) * 5, i64, i32, i32]
 
     def masks(
         self, draws: Tensor, shape: tuple[int, ...], seed: int, site: int, first_row: int, threshold: int
@@ -50,6 +58,44 @@ class Kernel:
         ids = draws.to(torch.int64).contiguous()
         self._uniforms(out.data_ptr(), ids.data_ptr(), ids.numel(), elements, seed, site)
         return out
+
+    def epsilon(self, draws: Tensor, elements: int, seed: int, site: int, table: Tensor) -> Tensor:
+        """Codes of ε, int8 ``(draws, elements)``, through a table of 4096 codes."""
+        out = torch.empty((draws.numel(), elements), dtype=torch.int8)
+        ids = draws.to(torch.int64).contiguous()
+        self._epsilon(
+            out.data_ptr(), ids.data_ptr(), ids.numel(), elements, seed, site, table.contiguous().data_ptr()
+        )
+        return out
+
+    def sampler(
+        self,
+        out: Tensor,
+        mean: Tensor | None,
+        sigma: Tensor,
+        multiplier: Tensor,
+        shift: Tensor,
+        limits: tuple[int, int],
+        table: Tensor,
+        seed: int,
+        site: int,
+        draw: int,
+    ) -> Callable[[int, int], None]:
+        """``fill(first, count)``: draws that range of ``out``. Threads may fill ranges side by side."""
+        means = None if mean is None else mean.to(torch.int8).contiguous()
+        deviations = sigma.to(torch.uint8).contiguous()
+        multipliers, shifts = multiplier.to(torch.int32).contiguous(), shift.to(torch.uint8).contiguous()
+        row_length = max(sigma[0].numel(), 1)
+        per_channel = int(multipliers.numel() > 1)
+
+        def fill(first: int, count: int) -> None:
+            self._sample(
+                *(out.data_ptr(), draw, first, count, row_length, seed, site),
+                *(None if means is None else means.data_ptr(), deviations.data_ptr(), table.data_ptr()),
+                *(multipliers.data_ptr(), shifts.data_ptr(), per_channel, *limits),
+            )
+
+        return fill
 
 
 @functools.cache

@@ -47,6 +47,21 @@ def digits_posterior(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def digits_quantised(digits_posterior: Path) -> Path:
+    folder = digits_posterior.with_name("digits-w4a4")
+    command = ["quantize", str(digits_posterior), "--precision", "W4A4", "--epochs", "0", "--quiet"]
+    assert main([*command, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def digits_program(digits_quantised: Path) -> Path:
+    file = digits_quantised.with_suffix(".qbayes")
+    assert main(["lower", str(digits_quantised), "--out", str(file), "--json"]) == 0
+    return file
+
+
+@pytest.fixture(scope="session")
 def diabetes_posterior(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("posteriors") / "diabetes"
     command = ["fit", "diabetes", "--method", "bbb", "--task-set", "split=2", "--out", str(folder), *SMALL]

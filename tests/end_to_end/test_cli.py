@@ -200,11 +200,14 @@ def test_own_data_and_own_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.
 
 def test_list_names_every_member_with_its_options(cli: Cli) -> None:
     everything = cli("list", "--json").json
-    assert set(everything) == {"methods", "networks", "tasks", "metrics"}
+    assert set(everything) == {"methods", "networks", "tasks", "metrics", "quantizers", "backends"}
     assert set(everything["methods"]) == {"pointwise", "mcd", "bbb", "sghmc"}
     assert everything["methods"]["mcd"]["options"]["rate"] == qb.method("mcd").to_json()["rate"]
     assert everything["networks"]["lenet"]["options"] == {"style": "paper", "noise": "row"}
     assert everything["tasks"]["digits"]["options"]["split"] == 0
+    assert set(everything["quantizers"]) == {"minmax", "ema", "percentile", "mse", "lsq"}
+    assert set(everything["backends"]) == {"reference", "onednn"}
+    assert everything["backends"]["reference"]["tolerance"] == {"codes": 0, "share_equal": 1.0}
     shown = cli("list", "methods").out
     assert "Monte Carlo dropout" in shown
     assert "resnet18" not in shown
@@ -232,7 +235,10 @@ def test_data_fetch_of_a_bundled_set_has_nothing_to_do(cli: Cli, tmp_path: Path)
     assert cli("data", "fetch", "digits", "--data-dir", tmp_path, "--json").json["files"] == []
 
 
-@pytest.mark.parametrize("command", ["", "fit", "evaluate", "predict", "data", "list", "demo", "data fetch"])
+COMMANDS = ["fit", "quantize", "lower", "inspect", "evaluate", "predict", "bench", "data", "list", "demo"]
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "data fetch"])
 def test_every_help_shows_an_example(cli: Cli, command: str) -> None:
     told = cli(*command.split(), "--help")
     assert told.code == 0

@@ -44,7 +44,7 @@ def test_constant() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"epochs": 0},
+        {"epochs": -1},
         {"epochs": 1.5},
         {"epochs": True},
         {"epochs": "3"},

@@ -5,12 +5,16 @@ from typing import Annotated
 
 import typer
 
+from qbayes.cli.bench import bench
 from qbayes.cli.data import data_app
 from qbayes.cli.demo import demo
 from qbayes.cli.evaluate import evaluate
 from qbayes.cli.fit import fit
+from qbayes.cli.inspect import inspect
 from qbayes.cli.list import list_shelves
+from qbayes.cli.lower import lower
 from qbayes.cli.predict import predict
+from qbayes.cli.quantize import quantize
 
 app = typer.Typer(
     name="qbayes",
@@ -20,8 +24,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("fit")(fit)
+app.command("quantize")(quantize)
+app.command("lower")(lower)
+app.command("inspect")(inspect)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
+app.command("bench")(bench)
 app.add_typer(data_app, name="data")
 app.command("list")(list_shelves)
 app.command("demo")(demo)
@@ -42,10 +50,12 @@ def qbayes(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Bayesian neural networks in PyTorch: train, predict with uncertainty, measure it.
+    """Bayesian neural networks in PyTorch: train, quantise, run on integers, measure the uncertainty.
 
     \b
-    Two commands to begin with:
+    Four commands to begin with:
       qbayes fit digits --method mcd --network lenet --out runs/mcd
-      qbayes evaluate runs/mcd
+      qbayes quantize runs/mcd --precision W4A4 --out runs/mcd-w4a4
+      qbayes lower runs/mcd-w4a4 --out mcd.qbayes
+      qbayes evaluate mcd.qbayes
     """

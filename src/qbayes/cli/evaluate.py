@@ -1,4 +1,4 @@
-"""``qbayes evaluate``: scores of a saved posterior, clean, shifted and against confusion data."""
+"""``qbayes evaluate``: scores of a posterior or program, clean, shifted and against confusion data."""
 
 import json
 from pathlib import Path
@@ -6,53 +6,59 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from qbayes.cli import options
 from qbayes.cli.console import note, out, print_json
-from qbayes.cli.inputs import check_new_file, open_posterior, parse_settings, recorded_task, task_for
+from qbayes.cli.inputs import (
+    bits_label,
+    check_new_file,
+    open_answering,
+    parse_settings,
+    recorded_task,
+    task_for,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from qbayes import NetworkPosterior, Scores, Task
+    from qbayes import NetworkPosterior, ProgramPosterior, Scores, Task
 
 
 def evaluate(
-    posterior: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that 'qbayes fit' wrote.")],
+    posterior: options.Model,
     task: Annotated[
         str | None, typer.Option(help="Task to score on; by default the one it was fitted on.")
     ] = None,
-    task_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the task: split=3.")
-    ] = None,
-    draws: Annotated[int, typer.Option(help="Draws from the posterior.")] = 20,
-    seed: Annotated[int, typer.Option(help="Key of the noise.")] = 0,
+    task_set: options.TaskSet = None,
+    draws: options.Draws = 20,
+    seed: options.NoiseSeed = 0,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     shifts: Annotated[bool, typer.Option("--shifts/--no-shifts", help="Scores under shifted inputs.")] = True,
     confusion: Annotated[
         bool, typer.Option("--confusion/--no-confusion", help="Scores against confusion data.")
     ] = True,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets (else QBAYES_DATA).")] = None,
-    network: Annotated[
-        str | None, typer.Option(help="package.module:factory of a network of your own; it is imported.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    backend: options.BackendName = None,
+    data_dir: options.DataDir = None,
+    network: options.OwnNetwork = None,
+    device: options.Device = "auto",
     out_file: Annotated[Path | None, typer.Option("--out", help="File for the scores: scores.json.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    overwrite: options.OverwriteFile = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Score a posterior on its task: clean, under shifts, and against confusion data.
+    """Score a posterior or a program on its task: clean, under shifts, and against confusion data.
 
     \b
     Examples:
       qbayes evaluate runs/mcd
       qbayes evaluate runs/mcd --draws 50 --no-shifts --out scores.json
       qbayes evaluate runs/own --network my_package.nets:small --json
+      qbayes evaluate model.qbayes --backend reference
     """
     from qbayes.metrics import evaluate as score
     from qbayes.posterior.save import write_atomically
 
     if out_file is not None:
         check_new_file(out_file, (".json",), overwrite=overwrite)
-    loaded = open_posterior(posterior, network, device)
+    loaded = open_answering(posterior, network, device, backend)
     chosen = task_for(loaded, task, data_dir, parse_settings("--task-set", task_set or []))
     note_other_data(loaded, chosen)
     scores = score(
@@ -63,7 +69,7 @@ def evaluate(
         split=split,
         shifts=shifts,
         confusion=confusion,
-        meta={"folder": str(posterior)},
+        meta={"folder": str(posterior), **how_it_runs(loaded)},
     )
     document = scores.to_json()
     if out_file is not None:
@@ -75,7 +81,18 @@ def evaluate(
         _print_scores(scores)
 
 
-def note_other_data(posterior: "NetworkPosterior", task: "Task") -> None:
+def how_it_runs(posterior: "NetworkPosterior | ProgramPosterior") -> dict[str, str]:
+    """Precision and backend, where there are any: scores of the same network in another form differ."""
+    from qbayes import ProgramPosterior
+
+    if isinstance(posterior, ProgramPosterior):
+        return {"precision": bits_label(posterior.program.precision), "backend": posterior.backend.name}
+    if posterior.quantised is not None:
+        return {"precision": bits_label(posterior.quantised), "backend": "fake-quantised"}
+    return {}
+
+
+def note_other_data(posterior: "NetworkPosterior | ProgramPosterior", task: "Task") -> None:
     """Other data under the recorded name is worth a word."""
     record = posterior.provenance.get("task", {})
     known = recorded_task(posterior)[0] == task.provenance["task"] and "fingerprint" in record
@@ -88,8 +105,9 @@ def note_other_data(posterior: "NetworkPosterior", task: "Task") -> None:
 def _print_scores(scores: "Scores") -> None:
     meta, console = scores.meta, out()
     method = meta["method"]["name"] if isinstance(meta["method"], dict) else "posterior"
+    form = f" at {meta['precision']}, {meta['backend']}," if "backend" in meta else ""
     console.print(
-        f"{method} on {meta['task']}: {meta['rows']:,} {meta['split']} rows, "
+        f"{method}{form} on {meta['task']}: {meta['rows']:,} {meta['split']} rows, "
         f"{meta['draws']} draws, seed {meta['seed']}"
     )
     console.print(_column("clean", scores.clean, ""))

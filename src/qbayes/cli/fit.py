@@ -1,25 +1,22 @@
 """``qbayes fit``: train a posterior and save it."""
 
-import contextlib
 import shlex
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qbayes.cli import options
+from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
 from qbayes.cli.console import check_choice, note, out, print_json
-from qbayes.cli.inputs import check_writable, open_posterior, open_task, parse_settings
-from qbayes.errors import BadFile, Interrupted, RunFailed
+from qbayes.cli.inputs import open_float_posterior, open_task, parse_settings
 
 if TYPE_CHECKING:
     from qbayes import Budget, Method, NetworkPosterior, Task
     from qbayes.posterior.sites import Attachment
 
 PRESETS = ("default", "paper")
-_CHECKPOINT = "checkpoint"
 _LARGE_IMAGE = 32  # pixels a side from which colour images get the residual network
 
 
@@ -33,44 +30,34 @@ def fit(
         str | None,
         typer.Option(help="mlp, lenet, resnet18 or package.module:factory; by default by the task."),
     ] = None,
-    preset: Annotated[
-        str, typer.Option(help="Where options not given come from: default or paper.")
-    ] = "default",
+    preset: options.Preset = "default",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training rows.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows in a step.")] = None,
+    batch_size: options.BatchSize = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="Largest learning rate, or SGHMC's step.")
     ] = None,
-    schedule: Annotated[str | None, typer.Option(help="cosine or constant.")] = None,
-    warmup: Annotated[float | None, typer.Option(help="Share of the steps in which the rate rises.")] = None,
-    clip: Annotated[float | None, typer.Option(help="Largest norm of the gradient.")] = None,
-    bf16: Annotated[bool | None, typer.Option(help="bfloat16 on CUDA.")] = None,
-    compile_: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="torch.compile on CUDA.")
-    ] = None,
-    channels_last: Annotated[bool | None, typer.Option(help="Images with channels last.")] = None,
+    schedule: options.Schedule = None,
+    warmup: options.Warmup = None,
+    clip: options.Clip = None,
+    bf16: options.BFloat16 = None,
+    compile_: options.Compile = None,
+    channels_last: options.ChannelsLast = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the method: rate=0.2.")
     ] = None,
     network_set: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the network: style=relu.")
     ] = None,
-    task_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the task: split=3.")
-    ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets (else QBAYES_DATA).")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same bits.")] = 0,
+    task_set: options.TaskSet = None,
+    data_dir: options.DataDir = None,
+    seed: options.Seed = 0,
     chains: Annotated[int, typer.Option(help="Independent runs that become one ensemble.")] = 1,
     start: Annotated[Path | None, typer.Option(help="Posterior from whose weights to begin.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a posterior in the folder.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no summary.")] = False,
+    device: options.Device = "auto",
+    resume: options.Resume = False,
+    overwrite: options.OverwriteFolder = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a network on a task and save its posterior.
 
@@ -83,17 +70,17 @@ def fit(
       qbayes fit uci/boston --method bbb --task-set split=3 --set prior_sigma=0.5 --out runs/boston
       qbayes fit data.npz --method pointwise --chains 5 --network my_package.nets:small --out runs/ensemble
     """
-    budget = {
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "schedule": schedule,
-        "warmup": warmup,
-        "clip": clip,
-        "bf16": bf16,
-        "compile": compile_,
-        "channels_last": channels_last,
-    }
+    budget = options.given(
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        schedule=schedule,
+        warmup=warmup,
+        clip=clip,
+        bf16=bf16,
+        compile=compile_,
+        channels_last=channels_last,
+    )
     check_folder(out, resume=resume, overwrite=overwrite)
     # what is quick to check comes before the data is read.
     check_names(method, preset, device)
@@ -103,7 +90,7 @@ def fit(
         method,
         preset,
         method_options,
-        {name: value for name, value in budget.items() if value is not None},
+        budget,
         network,
         parse_settings("--network-set", network_set or []),
     )
@@ -164,26 +151,6 @@ def default_network(input_shape: tuple[int, ...]) -> str:
     return "resnet18" if input_shape[0] == 3 and min(input_shape[1:]) >= _LARGE_IMAGE else "lenet"
 
 
-def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """The folder must be free, or hold what the user asked to continue or replace."""
-    from qbayes.posterior.save import HEADER, check_output_folder
-
-    waiting = (folder / _CHECKPOINT).is_dir()
-    if waiting and not (folder / HEADER).exists():
-        if not (resume or overwrite):
-            raise BadFile(
-                "the output folder must be new or empty",
-                f"{folder} holds the checkpoint of an interrupted run",
-                "go on with --resume, or start again with --overwrite",
-            )
-        check_output_folder(folder, overwrite=True)
-    else:
-        check_output_folder(folder, overwrite=overwrite)
-        if resume and not waiting:
-            note(f"nothing to resume in {folder}: starting from the beginning")
-    check_writable(folder)
-
-
 def _train(
     plan: Plan, out: Path, seed: int, chains: int, start: Path | None, device: str, resume: bool, quiet: bool
 ) -> tuple["NetworkPosterior", "Attachment"]:
@@ -194,13 +161,13 @@ def _train(
 
     place = choose_device(device)
     check_seed(seed)
-    begin = None if start is None else open_posterior(start)
+    begin = None if start is None else open_float_posterior(start)
     _, attachment = prepare(plan.build, plan.task, plan.method, seed=seed, chain=0, start=begin)
     if not quiet:
         note(_summary(plan, attachment))
     if not resume:
         remove_checkpoint(out)
-    with _checkpoint_kept_or_removed(out):
+    with checkpoint_kept_or_removed(out):
         posterior = qb.fit(
             plan.build,
             plan.task,
@@ -210,37 +177,12 @@ def _train(
             chains=chains,
             start=begin,
             device=place,
-            checkpoint=out / _CHECKPOINT,
+            checkpoint=out / CHECKPOINT,
             resume=resume,
             progress=False if quiet else None,
         )
         save_posterior(posterior, out, overwrite=True)
-    remove_checkpoint(out)
     return posterior, attachment
-
-
-@contextlib.contextmanager
-def _checkpoint_kept_or_removed(out: Path) -> Iterator[None]:
-    """An interrupted run says how to go on; one that failed leaves no empty folders."""
-    try:
-        yield
-    except Interrupted as stopped:
-        command = shlex.join(["qbayes", *(part for part in sys.argv[1:] if part != "--resume"), "--resume"])
-        raise Interrupted(stopped.must, stopped.got, f"go on with: {command}") from stopped
-    except RunFailed:
-        for folder in (out / _CHECKPOINT, out):
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-        raise
-
-
-def remove_checkpoint(out: Path) -> None:
-    """Take away our files, and the folder if nothing else is in it."""
-    folder = out / _CHECKPOINT
-    for file in folder.glob("chain-*.checkpoint"):
-        file.unlink()
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
 
 
 def _summary(plan: Plan, attachment: "Attachment") -> str:

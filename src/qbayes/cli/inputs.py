@@ -1,6 +1,7 @@
-"""What commands read: settings ``key=value``, tasks, saved posteriors; and files they may write to."""
+"""What commands read: settings ``key=value``, tasks, posteriors, programs; and files they may write to."""
 
 import os
+import shlex
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from qbayes.errors import BadFile, BadInput
 
 if TYPE_CHECKING:
-    from qbayes import NetworkPosterior, Task
+    from qbayes import NetworkPosterior, Program, ProgramPosterior, Task
+
+PROGRAM_SUFFIX = ".qbayes"
 
 
-def parse_settings(option: str, given: Sequence[str]) -> dict[str, Any]:
+def parse_settings(option: str, given: Sequence[str], example: str = "rate=0.2") -> dict[str, Any]:
     """``["rate=0.2", "placement=paper"]`` → ``{"rate": 0.2, "placement": "paper"}``.
 
     Values are TOML (``0.2``, ``true``, ``[50, 50]``, ``{conv1 = 0.1}``); what is not TOML is a string.
@@ -24,7 +27,7 @@ def parse_settings(option: str, given: Sequence[str]) -> dict[str, Any]:
         key = key.strip().replace("-", "_")
         if not equals or not key.isidentifier():
             raise BadInput(
-                f"{option} must be given as key=value", f"'{item}'", f"for example {option} rate=0.2"
+                f"{option} must be given as key=value", f"'{item}'", f"for example {option} {example}"
             )
         if key in settings:
             raise BadInput(f"{option} must set each key once", f"'{key}' twice", "leave one of them out")
@@ -42,7 +45,7 @@ def _toml_value(text: str) -> Any:
     return value if plain else text
 
 
-def recorded_task(posterior: "NetworkPosterior") -> tuple[str, dict[str, Any]]:
+def recorded_task(posterior: "NetworkPosterior | ProgramPosterior") -> tuple[str, dict[str, Any]]:
     """Name and options of the task that a posterior was fitted on, or ("", {}) where none is recorded."""
     record = posterior.provenance.get("task")
     if not isinstance(record, Mapping) or not isinstance(record.get("task"), str):
@@ -60,7 +63,10 @@ def open_task(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> "
 
 
 def task_for(
-    posterior: "NetworkPosterior", name: str | None, data_dir: Path | None, settings: Mapping[str, Any]
+    posterior: "NetworkPosterior | ProgramPosterior",
+    name: str | None,
+    data_dir: Path | None,
+    settings: Mapping[str, Any],
 ) -> "Task":
     """The task called ``name``, by default the recorded one; the recorded options hold for the same name."""
     recorded, options = recorded_task(posterior)
@@ -74,16 +80,90 @@ def task_for(
     return open_task(wanted, data_dir, {**(options if wanted == recorded else {}), **settings})
 
 
+def is_program(path: Path) -> bool:
+    """Whether a path means the file of a program, and not the folder of a posterior."""
+    return path.suffix == PROGRAM_SUFFIX or path.is_file()
+
+
 def open_posterior(folder: Path, network: str | None = None, device: str = "cpu") -> "NetworkPosterior":
     """A saved posterior on ``device``; code of the user's is imported only where they name it here."""
     import qbayes as qb
-    from qbayes.posterior.save import load_posterior
     from qbayes.training.fit import choose_device
 
     place = choose_device(device)
-    if network is None:
-        return qb.load_posterior(folder).to(place)
-    return load_posterior(folder, _named_network(folder, network)).to(place)
+    return qb.load_posterior(folder, None if network is None else _named_network(folder, network)).to(place)
+
+
+def open_float_posterior(path: Path, network: str | None = None) -> "NetworkPosterior":
+    """A saved posterior that is not quantised yet."""
+    if is_program(path):
+        raise BadInput(
+            "a float posterior is needed", f"the file {path}", "give the folder that 'qbayes fit' wrote"
+        )
+    posterior = open_posterior(path, network)
+    if posterior.quantised is not None:
+        raise BadInput(
+            "a float posterior is needed",
+            f"{path} is quantised already, to {bits_label(posterior.quantised)}",
+            "give the folder of 'qbayes fit' that it was made from",
+        )
+    return posterior
+
+
+def open_program(path: Path, network: str | None = None) -> "Program":
+    """The program in a file, or the one that a quantised posterior becomes."""
+    import qbayes as qb
+
+    if not is_program(path):
+        posterior = open_posterior(path, network)
+        if posterior.quantised is None:
+            raise BadInput(
+                "only a quantised posterior can become a program",
+                f"{path} is a float posterior",
+                f"quantise it first: qbayes quantize {shlex.quote(str(path))} --out …",
+            )
+        return qb.lower(posterior)
+    if network is not None:
+        raise BadInput("a program is complete without a network", f"--network {network}", "leave it out")
+    return qb.Program.open(path)
+
+
+def bits_label(precision: Mapping[str, Any]) -> str:
+    """``W4A4`` from the recorded precision; a file from elsewhere may record another one, or none."""
+    weight, activation = precision.get("weight"), precision.get("activation")
+    known = isinstance(weight, int) and isinstance(activation, int)
+    return f"W{weight}A{activation}" if known else "n bits"
+
+
+def open_answering(
+    path: Path,
+    network: str | None = None,
+    device: str = "auto",
+    backend: str | None = None,
+    frozen_draws: int = 0,
+) -> "NetworkPosterior | ProgramPosterior":
+    """What predicts: a posterior as it was saved, or a program on a backend.
+
+    A quantised folder answers by its fake-quantised network, and is lowered where a backend is named.
+    """
+    import qbayes as qb
+    from qbayes.integer.backends.base import BACKENDS
+    from qbayes.training.fit import choose_device
+
+    if backend not in (None, "auto"):
+        BACKENDS[backend]
+    if backend is not None or is_program(path):
+        # onednn has no other place to run, so that "auto" can only mean the CPU.
+        place = choose_device("cpu" if device == "auto" and backend == "onednn" else device)
+        program = open_program(path, network)
+        return qb.load(program, backend or "auto", frozen_draws=frozen_draws, device=place)
+    if frozen_draws:
+        raise BadInput(
+            "only a program on a backend can keep draws of its weights",
+            f"--frozen-draws {frozen_draws} for the folder {path}",
+            "lower it first, or name a --backend",
+        )
+    return open_posterior(path, network, device)
 
 
 def _named_network(folder: Path, name: str) -> Any:

@@ -11,16 +11,22 @@ import typer
 
 from qbayes.cli.console import check_choice, out, print_json
 
-SHELVES = ("methods", "networks", "tasks", "metrics")
+SHELVES = ("methods", "networks", "tasks", "metrics", "quantizers", "backends")
+# how an option, or the member itself, is named on the command line.
+_HOW = {
+    "methods": "set an option with: qbayes fit … --set key=value",
+    "networks": "set an option with: qbayes fit … --network-set key=value",
+    "tasks": "set an option with: qbayes fit … --task-set key=value",
+    "quantizers": "choose one with: qbayes quantize … --set weight_range=name --set activation_range=name",
+    "backends": "choose one with: qbayes evaluate model.qbayes --backend name",
+}
 
 
 def list_shelves(
-    shelf: Annotated[
-        str | None, typer.Argument(help="methods, networks, tasks or metrics; by default all.")
-    ] = None,
+    shelf: Annotated[str | None, typer.Argument(help=f"{', '.join(SHELVES)}; by default all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """List methods, networks, tasks and metrics, with their options.
+    """List methods, networks, tasks, metrics, range quantisers and backends, with their options.
 
     \b
     Examples:
@@ -28,8 +34,7 @@ def list_shelves(
       qbayes list methods
     """
     chosen = SHELVES if shelf is None else (check_choice("the shelf", shelf, SHELVES),)
-    readers = {"methods": _methods, "networks": _networks, "tasks": _tasks, "metrics": _metrics}
-    found = {name: readers[name]() for name in chosen}
+    found = {name: _READERS[name]() for name in chosen}
     if as_json:
         print_json(found)
         return
@@ -100,6 +105,33 @@ def _metrics() -> dict[str, Any]:
     }
 
 
+def _quantizers() -> dict[str, Any]:
+    from qbayes.quant.quantizers import QUANTIZERS
+
+    return {name: {"summary": _first_sentence(QUANTIZERS[name].__doc__)} for name in QUANTIZERS}
+
+
+def _backends() -> dict[str, Any]:
+    from qbayes.integer.backends.base import BACKENDS
+
+    return {name: _backend(BACKENDS[name]) for name in BACKENDS}
+
+
+def _backend(kind: type[Any]) -> dict[str, Any]:
+    tolerance = dataclasses.asdict(kind.tolerance)
+    return {"summary": _first_sentence(kind.__doc__), "tolerance": tolerance}
+
+
+_READERS = {
+    "methods": _methods,
+    "networks": _networks,
+    "tasks": _tasks,
+    "metrics": _metrics,
+    "quantizers": _quantizers,
+    "backends": _backends,
+}
+
+
 def _first_sentence(text: str | None) -> str:
     """The first sentence of a docstring, without its equation and its reference in brackets."""
     paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
@@ -125,11 +157,11 @@ def _print_shelf(title: str, members: Mapping[str, Mapping[str, Any]]) -> None:
     console.print(f"{title}\n", style="bold")
     for name, member in members.items():
         console.print(f"  {name:14} {member['summary']}")
-        options = ", ".join(f"{key}={_written(value)}" for key, value in member["options"].items())
-        # wrapped by rich, under the summary.
-        console.print(_indented(options or "no options"), style="dim", soft_wrap=False)
-    flag = {"methods": "--set", "networks": "--network-set", "tasks": "--task-set"}[title]
-    console.print(f"\n  set an option with: qbayes fit … {flag} key=value\n")
+        if "options" in member:
+            options = ", ".join(f"{key}={_written(value)}" for key, value in member["options"].items())
+            # wrapped by rich, under the summary.
+            console.print(_indented(options or "no options"), style="dim", soft_wrap=False)
+    console.print(f"\n  {_HOW[title]}\n")
 
 
 def _indented(text: str) -> Any:

@@ -1,18 +1,19 @@
-"""``qbayes predict``: answers of a saved posterior for rows of raw inputs."""
+"""``qbayes predict``: answers of a saved posterior, or of a program, for rows of raw inputs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qbayes.cli import options
 from qbayes.cli.console import note, out, print_json
-from qbayes.cli.inputs import check_new_file, open_posterior
+from qbayes.cli.inputs import check_new_file, open_answering
 from qbayes.errors import BadInput
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from qbayes import NetworkPosterior, Predictive
+    from qbayes import NetworkPosterior, Predictive, ProgramPosterior
     from qbayes.cli.rows import Rows
     from qbayes.posterior.predictive import GaussianPredictive
 
@@ -24,25 +25,27 @@ _SHOWN = 20
 
 
 def predict(
-    posterior: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that 'qbayes fit' wrote.")],
+    posterior: options.Model,
     inputs: Annotated[
         str, typer.Argument(metavar="INPUT", help="x.npy, data.npz (array x), x.csv or task:NAME[:ROWS].")
     ],
-    draws: Annotated[int, typer.Option(help="Draws from the posterior.")] = 20,
-    seed: Annotated[int, typer.Option(help="Key of the noise.")] = 0,
+    draws: options.Draws = 20,
+    seed: options.NoiseSeed = 0,
     quantiles: Annotated[
         str | None, typer.Option(help=f"Quantiles of a regression; by default {_QUANTILES}.")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data sets (else QBAYES_DATA).")] = None,
-    network: Annotated[
-        str | None, typer.Option(help="package.module:factory of a network of your own; it is imported.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    backend: options.BackendName = None,
+    frozen_draws: Annotated[
+        int, typer.Option(help="Draws of Gaussian weights to keep packed: memory for speed, on a backend.")
+    ] = 0,
+    data_dir: options.DataDir = None,
+    network: options.OwnNetwork = None,
+    device: options.Device = "auto",
     out_file: Annotated[
         Path | None, typer.Option("--out", help="File for the answers: .csv, .npz or .json.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    overwrite: options.OverwriteFile = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Predict rows of raw inputs, with uncertainty.
 
@@ -54,13 +57,14 @@ def predict(
     Examples:
       qbayes predict runs/mcd task:digits:5
       qbayes predict runs/boston houses.csv --quantiles 0.1,0.9 --out answers.csv
+      qbayes predict model.qbayes x.npy --backend onednn --frozen-draws 20
     """
     from qbayes.cli.rows import read_rows, write_columns
 
     if out_file is not None:
         check_new_file(out_file, (".csv", ".npz", ".json"), overwrite=overwrite)
     levels = None if quantiles is None else _levels(quantiles)
-    loaded = open_posterior(posterior, network, device)
+    loaded = open_answering(posterior, network, device, backend, frozen_draws)
     rows = read_rows(inputs, loaded, data_dir)
     columns = predict_columns(loaded, rows, draws, seed, levels)
     described = {"posterior": str(posterior), "input": inputs, "draws": draws, "seed": seed}
@@ -74,7 +78,11 @@ def predict(
 
 
 def predict_columns(
-    posterior: "NetworkPosterior", rows: "Rows", draws: int, seed: int, quantiles: list[float] | None
+    posterior: "NetworkPosterior | ProgramPosterior",
+    rows: "Rows",
+    draws: int,
+    seed: int,
+    quantiles: list[float] | None,
 ) -> Columns:
     """One list a column, in the order of the rows; the noise of a row is keyed by its number."""
     from qbayes.posterior.base import check_inputs

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbayes import NetworkPosterior, Task
+from qbayes import NetworkPosterior, ProgramPosterior, Task
 from qbayes.cli.inputs import recorded_task, task_for
 from qbayes.errors import BadFile, BadInput
 from qbayes.posterior.save import write_atomically
@@ -30,7 +30,7 @@ class Rows:
     targets: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
 
 
-def read_rows(source: str, posterior: NetworkPosterior, data_dir: Path | None) -> Rows:
+def read_rows(source: str, posterior: NetworkPosterior | ProgramPosterior, data_dir: Path | None) -> Rows:
     if source.startswith(_TASK):
         return _task_rows(source, posterior, data_dir)
     path = Path(source).expanduser()
@@ -49,7 +49,7 @@ def read_rows(source: str, posterior: NetworkPosterior, data_dir: Path | None) -
     return Rows(x)
 
 
-def _task_rows(source: str, posterior: NetworkPosterior, data_dir: Path | None) -> Rows:
+def _task_rows(source: str, posterior: NetworkPosterior | ProgramPosterior, data_dir: Path | None) -> Rows:
     name, _, wanted = source.removeprefix(_TASK).partition(":")
     recorded = recorded_task(posterior)[0]
     # the short name of a file that the posterior was fitted on means that file.

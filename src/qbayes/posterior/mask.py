@@ -48,6 +48,11 @@ class Mask(nn.Module):
         stream = noise.current()
         if stream is None:
             return x
+        return x * (self.keep(x, stream).to(x.dtype) / (1.0 - self.rate))
+
+    def keep(self, x: Tensor, stream: noise.Stream) -> Tensor:
+        """Which elements (or channels) of ``x`` this draw keeps: bool, of a shape that broadcasts to it."""
+        shape = x.shape[:2] + (1,) * (x.ndim - 2) if self.channelwise else x.shape
         rows = stream.rows or shape[0]
         if shape[0] % rows:
             raise BadInput(
@@ -64,7 +69,7 @@ class Mask(nn.Module):
             math.prod(shape) // rows,
             noise.keep_threshold(self.rate),
         )
-        return x * (keep.view(shape).to(x.dtype) / (1.0 - self.rate))
+        return keep.view(shape)
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, site={self.site}" + (", channelwise" if self.channelwise else "")

@@ -33,7 +33,11 @@ _WEIGHTS_AT_ONCE = 1 << 25
 
 
 class NetworkPosterior(Posterior):
-    """A network with sites and one or more members, in float."""
+    """A network with sites and one or more members, in float or fake-quantised.
+
+    ``quantised`` is the precision of a fake-quantised one, as JSON; its ``sites`` are then those of the float
+    network that it was made from.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,8 @@ class NetworkPosterior(Posterior):
         *,
         architecture: Mapping[str, Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
+        sites: Sequence[Site] | None = None,
+        quantised: Mapping[str, Any] | None = None,
     ) -> None:
         if not members:
             raise BadInput(
@@ -52,6 +58,8 @@ class NetworkPosterior(Posterior):
         self.signature = signature
         self.architecture = None if architecture is None else dict(architecture)
         self.provenance = dict(provenance or {})
+        self.quantised = None if quantised is None else dict(quantised)
+        self.sites = sites_of(self.network) if sites is None else tuple(sites)
         self._vectorised = True
         self._probed = False
 
@@ -68,10 +76,6 @@ class NetworkPosterior(Posterior):
     @property
     def device(self) -> torch.device:
         return next((value.device for value in self.network.state_dict().values()), torch.device("cpu"))
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        return sites_of(self.network)
 
     @property
     def is_stochastic(self) -> bool:

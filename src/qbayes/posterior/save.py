@@ -29,6 +29,9 @@ VERSION = 1
 HEADER, WEIGHTS = "posterior.json", "weights.safetensors"
 
 NetworkSource = nn.Module | Callable[[Mapping[str, Any]], nn.Module]
+# what a quantised posterior is made of: from the float network with its sites, the signature and the JSON of
+# the precision, to the fake-quantised network.
+Requantise = Callable[[nn.Module, Signature, Mapping[str, Any]], nn.Module]
 
 
 def check_output_folder(folder: Path, *, overwrite: bool = False) -> None:
@@ -86,6 +89,8 @@ def save_posterior(posterior: NetworkPosterior, folder: str | Path, *, overwrite
         "provenance": posterior.provenance,
         "weights_sha256": hashlib.sha256(payload).hexdigest(),
     }
+    if posterior.quantised is not None:
+        header["precision"] = posterior.quantised
     try:
         header["content_sha256"] = _content_hash(header)
         text = json.dumps(header, indent=1, allow_nan=False)
@@ -197,8 +202,13 @@ def _check_content(path: Path, header: dict[str, Any]) -> None:
         )
 
 
-def load_posterior(folder: str | Path, network: NetworkSource) -> NetworkPosterior:
-    """Read a posterior; ``network`` is the plain module, or builds it from the saved architecture."""
+def load_posterior(
+    folder: str | Path, network: NetworkSource, requantise: Requantise | None = None
+) -> NetworkPosterior:
+    """Read a posterior; ``network`` is the plain module, or builds it from the saved architecture.
+
+    ``requantise`` rebuilds the structure of a quantised one; without it, those are refused.
+    """
     header = read_header(folder)
     tensors = _read_weights(Path(folder) / WEIGHTS, header)
     # outside of the try: an error in one's own factory is not a damaged file.
@@ -210,6 +220,11 @@ def load_posterior(folder: str | Path, network: NetworkSource) -> NetworkPosteri
         module = place_sites(plain, sites)
         if header["constant_noise"] and isinstance(signature.likelihood, Gaussian):
             module = ConstantNoise(module, signature.likelihood.shape)
+        precision = header.get("precision")
+        if precision is not None:
+            if requantise is None:
+                raise BadInput("a float posterior is needed", f"{folder} is quantised", "give the float one")
+            module = requantise(module, signature, precision)
         provenance, architecture = dict(header["provenance"]), header["architecture"]
         architecture = None if architecture is None else dict(architecture)
     except QbayesError:
@@ -221,7 +236,15 @@ def load_posterior(folder: str | Path, network: NetworkSource) -> NetworkPosteri
             "refit or restore it",
         ) from None
     _check_fits(module, members)
-    return NetworkPosterior(module, members, signature, architecture=architecture, provenance=provenance)
+    return NetworkPosterior(
+        module,
+        members,
+        signature,
+        architecture=architecture,
+        provenance=provenance,
+        sites=sites,
+        quantised=precision,
+    )
 
 
 def _read_weights(path: Path, header: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -15,7 +15,8 @@ SCHEDULES = ("cosine", "constant")
 class Budget:
     """Epochs, batch, learning rate and its schedule, and how the arithmetic runs.
 
-    ``least_steps`` raises the epochs on small data, where a pass over the rows is only a few steps.
+    ``epochs=0`` is for quantisation, where it means: calibrate only. ``least_steps`` raises the epochs on
+    small data, where a pass over the rows is only a few steps.
     ``warmup`` is the share of the steps over which the rate rises from 0; ``clip`` bounds the gradient's norm
     of each network; ``bf16`` and ``compile`` apply on CUDA only.
     """
@@ -32,11 +33,9 @@ class Budget:
     channels_last: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
+        for name, least in (("epochs", 0), ("batch_size", 1), ("least_steps", 0)):
             value = getattr(self, name)
-            self._require(type(value) is int and value >= 1, name, "a whole number of at least 1")
-        steps = self.least_steps
-        self._require(type(steps) is int and steps >= 0, "least_steps", "a whole number of at least 0")
+            self._require(type(value) is int and value >= least, name, f"a whole number of at least {least}")
         for name in ("bf16", "compile", "channels_last"):
             self._require(isinstance(getattr(self, name), bool), name, "true or false")
         self._require(

@@ -60,13 +60,17 @@ def fit(
     chains = int(chains)
     budget = default_budget(method, task) if budget is None else budget
     budget = budget.for_rows(task.train_rows)
+    if budget.epochs < 1:
+        raise BadInput(
+            "a fit needs at least one epoch", "epochs=0", "give epochs, such as qb.Budget(epochs=20)"
+        )
     place = choose_device(device)
     begun = time.monotonic()
     members: list[dict[str, Tensor]] = []
     losses: list[list[float]] = []
     paths = [None if checkpoint is None else _checkpoint_path(checkpoint, chain) for chain in range(chains)]
     if not resume:
-        _refuse_to_overwrite(paths)
+        check_overwriting(paths)
     module, attachment = prepare(network, task, method, seed=seed, chain=0, start=start)
     # before training: a network may keep activations with their graph, which cannot be copied.
     template = copy.deepcopy(module)
@@ -147,7 +151,7 @@ def _checkpoint_path(folder: str | Path, chain: int) -> Path:
     return Path(folder) / f"chain-{chain:04d}.checkpoint"
 
 
-def _refuse_to_overwrite(paths: list[Path | None]) -> None:
+def check_overwriting(paths: list[Path | None]) -> None:
     """A new run must not replace the checkpoint of another."""
     for path in paths:
         if path is not None and path.exists():
@@ -273,8 +277,8 @@ def _train(
     progress: bool | None,
 ) -> Run:
     likelihood, rows = task.signature.likelihood, task.train_rows
-    begins = hashlib.sha256(b"".join(_bytes(value) for value in module.state_dict().values())).hexdigest()
-    fingerprint = hashlib.sha256(json.dumps([spec, chain, begins], sort_keys=True).encode()).hexdigest()
+    parts = json.dumps([spec, chain, state_hash(module)], sort_keys=True)
+    fingerprint = hashlib.sha256(parts.encode()).hexdigest()
     module.to(device)
     if budget.channels_last:
         module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
@@ -311,6 +315,11 @@ def _train(
             if checkpoint is not None:
                 checkpoint.unlink(missing_ok=True)
             raise
+
+
+def state_hash(module: nn.Module) -> str:
+    """sha256 of all parameters and buffers: where a training begins."""
+    return hashlib.sha256(b"".join(_bytes(value) for value in module.state_dict().values())).hexdigest()
 
 
 def _bytes(value: Tensor) -> bytes:

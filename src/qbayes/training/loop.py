@@ -1,4 +1,4 @@
-"""One training loop for every method, and later for quantisation-aware training.
+"""One training loop for every method, and for quantisation-aware training.
 
 Order and noise come from generators seeded here, so that the same seed gives the same bits on the same
 machine, and a resumed run continues with the same bits: a checkpoint holds the parameters, the optimiser, the
@@ -68,11 +68,13 @@ class Loop:
         checkpoint: Path | None = None,
         progress: TrainingProgress | None = None,
         check: Callable[[Outputs, int], None] | None = None,
+        before_epoch: Callable[[int], None] | None = None,
     ) -> None:
         self.module, self.task, self.budget = module, task, budget
         self.loss, self.optimizer, self.collect = loss, optimizer, collect
         self.device, self.fingerprint = device, fingerprint
         self.checkpoint, self.progress, self.check = checkpoint, progress, check
+        self.before_epoch = before_epoch
         self.order = torch.Generator().manual_seed(derived_seed(seed, "order"))
         self.noise_seed = derived_seed(seed, "noise")
         self.state = Run()
@@ -97,6 +99,8 @@ class Loop:
 
     def _epoch(self) -> None:
         state = self.state
+        if self.before_epoch is not None:
+            self.before_epoch(state.epoch)
         order_before = self.order.get_state()
         batches = self.task.training_batches(self.budget.batch_size, self.order, self.device, state.epoch)
         skip = state.step

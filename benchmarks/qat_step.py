@@ -1,0 +1,117 @@
+"""What a step of quantisation-aware training costs: quantised over float, both compiled, interleaved.
+
+    python benchmarks/qat_step.py [--device cuda] [--batch 256] [--width slim] [--seconds 20]
+
+Slim ResNet-18 on random CIFAR-sized images, W4A4 with learned step sizes per channel; forward, loss, backward,
+clipping and optimiser. The time of a step is the least of many; what is reported is the ratio.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import qbayes as qb
+from qbayes.networks import build_network
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.signature import Signature
+from qbayes.posterior.likelihood import Categorical
+from qbayes.posterior.transform import Standardize
+from qbayes.quant.precision import Precision
+from qbayes.quant.prepare import prepare
+from qbayes.training.guard import clip_gradients
+
+Step = Callable[[], None]
+SHAPE = (3, 32, 32)
+
+
+def networks(method: str, width: str, device: str) -> tuple[nn.Module, nn.Module]:
+    """The float network of a method, and its fake-quantised form."""
+    torch.manual_seed(0)
+    plain = build_network("resnet18", SHAPE, 10, width=width)
+    options = {"rate": 0.1} if method == "mcd" else {}
+    attached = qb.attach(plain, qb.method(method, **options), torch.randn(2, *SHAPE))
+    signature = Signature("random", SHAPE, Standardize.identity(3), Categorical(10))
+    posterior = NetworkPosterior(attached, [attached.state_dict()], signature)
+    quantised = prepare(posterior, Precision(weight=4, activation=4)).to(device)
+    with torch.no_grad(), quantised.calibrating():
+        quantised(torch.randn(64, *SHAPE, device=device))
+    quantised.observe(False)
+    return attached.to(device).train(), quantised.train()
+
+
+def step_of(network: nn.Module, x: torch.Tensor, y: torch.Tensor, compiled: bool) -> Step:
+    mode = "reduce-overhead" if x.is_cuda else "default"
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    forward = torch.compile(network, mode=mode, dynamic=False) if compiled else network
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(parameters, 1e-4, 0.9, nesterov=True, fused=True)
+
+    def step() -> None:
+        loss = F.cross_entropy(forward(x), y)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        clip_gradients(parameters, 1.0)
+        optimizer.step()
+
+    return step
+
+
+def timed(step: Step, cuda: bool) -> float:
+    if cuda:
+        torch.cuda.synchronize()
+    begun = time.perf_counter()
+    step()
+    if cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def measure(
+    method: str, width: str, device: str, batch: int, seconds: float, compiled: bool
+) -> dict[str, object]:
+    x = torch.randn(batch, *SHAPE, device=device).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(10, (batch,), device=device)
+    steps = [step_of(network, x, y, compiled) for network in networks(method, width, device)]
+    for step in steps:
+        for _ in range(4):
+            step()
+    best = [float("inf")] * 2
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        for index, step in enumerate(steps):
+            best[index] = min(best[index], timed(step, device == "cuda"))
+    return {
+        "method": method,
+        "width": width,
+        "device": device,
+        "batch": batch,
+        "compiled": compiled,
+        "float_ms": round(1e3 * best[0], 2),
+        "quantised_ms": round(1e3 * best[1], 2),
+        "ratio": round(best[1] / best[0], 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--width", default="slim")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--methods", default="pointwise,mcd,bbb")
+    parser.add_argument("--eager", action="store_true")
+    asked = parser.parse_args()
+    batch = asked.batch or (256 if asked.device == "cuda" else 32)
+    for method in asked.methods.split(","):
+        torch._dynamo.reset()
+        result = measure(method, asked.width, asked.device, batch, asked.seconds, not asked.eager)
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Integers only: programs, their arithmetic, and the backends that run them."""

@@ -1,0 +1,149 @@
+"""A backend turns every op of a program into a kernel once, at load; a prediction only calls kernels.
+
+``reference`` is the definition of truth. Others may run an op another way and state how far they stray from
+it when fed the same codes (``tolerance``), and which ops they leave to the exact integers of the reference.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from qbayes.errors import BadInput
+from qbayes.integer.ops.base import Constants, Grids, Noise, Op
+from qbayes.integer.program import Program
+from qbayes.registry import Shelf
+
+# What a kernel keeps of one draw of its weights; only the kernel itself reads it.
+Drawn = Any
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far the codes of one op may lie from the reference's, given the same input codes."""
+
+    codes: int
+    share_equal: float
+
+
+class Kernel(ABC):
+    """One op of one member, ready to run. Calling it changes nothing: threads may share it."""
+
+    # whether rows that all draws share may come as they are, or must be repeated for each draw.
+    takes_shared: bool = False
+
+    def __init__(self, op: Op, grids: Grids, constants: Constants, how: str, why: str = "") -> None:
+        self.op = op
+        self.grids = grids
+        self.constants = constants
+        self.how = how
+        self.why = why
+
+    @property
+    def draws_weights(self) -> bool:
+        """Whether ``draw`` must give the weights of every draw before the kernel is called."""
+        return False
+
+    def draw(self, seed: int, draw: int) -> Drawn:
+        """The weights of one draw, packed to serve any number of rows; None where there are none to draw."""
+        return None
+
+    @abstractmethod
+    def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
+        """The output's codes; ``drawn`` holds what ``draw`` gave for each of the noise's draws."""
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """How a backend runs one op, and why not in its fastest way (empty if it does)."""
+
+    op: str
+    kind: str
+    how: str
+    why: str
+
+
+class Backend(ABC):
+    """All kernels of a program on one device, for each member by op name."""
+
+    name: ClassVar[str]
+    tolerance: ClassVar[Tolerance]
+    # codes of the widest activation that pass an op at once, by kind of device: bounds memory.
+    codes_at_once: ClassVar[dict[str, int]] = {"cpu": 1 << 22, "cuda": 1 << 26}
+
+    def __init__(self, program: Program, device: torch.device) -> None:
+        reason = self.why_not(program, device)
+        if reason is not None:
+            others = " or ".join(f"backend='{name}'" for name in able(program, device))
+            raise BadInput(
+                f"the backend '{self.name}' must be able to run the program on {device}",
+                reason,
+                f"use {others}" if others else "use device='cpu'",
+            )
+        self.program = program
+        self.device = device
+        self.kernels = [
+            {
+                op.name: self.kernel(
+                    op, program.grids(op, member), self._placed(member.constants.get(op.name, {}))
+                )
+                for op in program.ops
+            }
+            for member in program.members
+        ]
+
+    @classmethod
+    @abstractmethod
+    def why_not(cls, program: Program, device: torch.device) -> str | None:
+        """Why this backend cannot run the program on the device; None if it can."""
+
+    @abstractmethod
+    def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
+        """The op of one member, packed for this device."""
+
+    def arranged(self, codes: Tensor) -> Tensor:
+        """The input's codes in the memory layout that the kernels like."""
+        return codes
+
+    def report(self) -> list[KernelReport]:
+        """How each op runs, member by member where they differ."""
+        found = [
+            KernelReport(name, kernel.op.kind, kernel.how, kernel.why)
+            for kernels in self.kernels
+            for name, kernel in kernels.items()
+        ]
+        return list(dict.fromkeys(found))
+
+    def describe(self) -> str:
+        """``report`` as text, one line an op."""
+        lines = [
+            f"  {row.op} ({row.kind}): {row.how}" + (f"; {row.why}" if row.why else "")
+            for row in self.report()
+        ]
+        return "\n".join([f"backend {self.name} on {self.device}", *lines])
+
+    def _placed(self, constants: Constants) -> Constants:
+        return {name: constant.to(self.device) for name, constant in constants.items()}
+
+
+BACKENDS: Shelf[type[Backend]] = Shelf("backend", "qbayes.integer.backends")
+
+
+def able(program: Program, device: torch.device) -> list[str]:
+    """The backends that can run the program on the device."""
+    return [name for name in BACKENDS if BACKENDS[name].why_not(program, device) is None]
+
+
+def choose(name: str, program: Program, device: torch.device) -> Backend:
+    """The backend of that name; ``auto`` is ``onednn`` where it can run, else ``reference``."""
+    if name == "auto":
+        fast = BACKENDS["onednn"]
+        return (
+            fast(program, device)
+            if fast.why_not(program, device) is None
+            else BACKENDS["reference"](program, device)
+        )
+    return BACKENDS[name](program, device)

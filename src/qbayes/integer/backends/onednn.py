@@ -1,0 +1,53 @@
+"""Fast int8 on the CPU: oneDNN for convolutions and matrix products, C for everything between them.
+
+Sums are exact int32. Their rescaling is one float32 product instead of the reference's 31-bit integer one, so
+that a code within about 2^−15 of a rounding edge may differ by one. Where oneDNN cannot be right the op runs
+in exact integers, and ``report`` says why.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
+from qbayes.integer.backends.reference import exact_kernel
+from qbayes.integer.compiled import compiled_kernel
+from qbayes.integer.int8 import int8_kernel
+from qbayes.integer.int8_ops import why_missing
+from qbayes.integer.kernels_build import kernels
+from qbayes.integer.ops.base import Constants, Grids, Op
+from qbayes.integer.ops.weighted import Weighted
+from qbayes.integer.program import Program
+
+
+@BACKENDS.register("onednn")
+class OneDnn(Backend):
+    """int8 kernels for x86 and ARM processors."""
+
+    name = "onednn"
+    tolerance = Tolerance(1, 0.999)
+
+    @classmethod
+    def why_not(cls, program: Program, device: torch.device) -> str | None:
+        if device.type != "cpu":
+            return f"oneDNN's int8 kernels run on CPUs, not on {device.type}"
+        return why_missing()
+
+    def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
+        shapes = [self.program.values[name].shape for name in op.inputs]
+        if isinstance(op, Weighted):
+            return int8_kernel(op, grids, constants, shapes[0])
+        return self._between(op, grids, constants, shapes)
+
+    def arranged(self, codes: Tensor) -> Tensor:
+        return codes.contiguous(memory_format=torch.channels_last) if codes.dim() == 4 else codes
+
+    def _between(
+        self, op: Op, grids: Grids, constants: Constants, shapes: Sequence[tuple[int, ...]]
+    ) -> Kernel:
+        c = kernels()
+        made = None if c is None else compiled_kernel(op, grids, constants, shapes, c)
+        if made is not None:
+            return made
+        return exact_kernel(op, grids, constants, "" if c else "there is no C compiler")

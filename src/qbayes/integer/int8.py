@@ -1,0 +1,211 @@
+"""Conv and Linear on oneDNN's int8 kernels, with point and Gaussian weights.
+
+The weights' zero-point is taken from the codes before they are packed. Codes that then exceed int8, or that
+could saturate on this processor, come in two parts side by side, ``Σ x w = Σ x w₁ + Σ x w₂``: one product on
+the input's channels twice over. Two accumulators (``grids = 2``) are two products in float32, rounded
+together.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qbayes.integer import layout
+from qbayes.integer.backends.base import Drawn, Kernel
+from qbayes.integer.backends.reference import exact_kernel, rows_of_draws
+from qbayes.integer.int8_ops import LARGEST_WEIGHT, Packed, Shape, Target, pack, product, why_wrong
+from qbayes.integer.kernels_build import kernels, threads_for
+from qbayes.integer.ops.base import Constants, Grids, Noise
+from qbayes.integer.ops.weighted import Conv, Linear, Weighted
+from qbayes.quant.epsilon import epsilon_table
+from qbayes.quant.fixed_point import real
+
+_MOST_PARTS = 2
+
+
+def int8_kernel(op: Weighted, grids: Grids, constants: Constants, row: tuple[int, ...]) -> Kernel:
+    """The op in int8, or in exact integers with the reason why."""
+    whole, largest, x_top = _shape(op, row), _largest_weight(op, constants), (1 << grids.bits[0]) - 1
+    limit = LARGEST_WEIGHT
+    for parts in range(1, _MOST_PARTS + 1 if whole.groups == 1 else 2):
+        shape = whole.in_parts(parts)
+        reason = why_wrong(shape)
+        if reason is not None:
+            return exact_kernel(op, grids, constants, reason)
+        limit = shape.limit(x_top)
+        if largest <= parts * limit:
+            return Int8Kernel(op, grids, constants, shape, parts, limit)
+    why = f"weights up to ±{largest} are too large for int8 kernels, which are right up to ±{limit} here"
+    return exact_kernel(op, grids, constants, why)
+
+
+class Int8Kernel(Kernel):
+    """A weighted op whose sums oneDNN makes."""
+
+    takes_shared = True
+
+    def __init__(
+        self, op: Weighted, grids: Grids, constants: Constants, shape: Shape, parts: int, limit: int
+    ) -> None:
+        limited = limit < LARGEST_WEIGHT
+        why = f"8 × 8-bit products saturate on this processor above ±{limit}" if limited and parts > 1 else ""
+        why = why if limited or parts == 1 else "with their zero-point the weights need 9 bits"
+        super().__init__(
+            op, grids, _typed(constants), "int8" if parts == 1 else "int8, weights in 2 parts", why
+        )
+        self.weighted = op
+        self._shape, self._parts, self._limit = shape, parts, limit
+        # without padding the input's zero-point is a constant of the sum: −Z Σ w goes into the bias.
+        self._in_bias = 0 if any(shape.padding) else grids.zeros[0]
+        self._x_zero = grids.zeros[0] - self._in_bias
+        self._zeros = torch.zeros(shape.channels_out, dtype=torch.int32)
+        two = op.weights.accumulators == 2
+        low, high = int(constants["low"]), int(constants["high"])
+        self._target = Target(self._scales("multiplier"), grids.zero, low, high, real=two)
+        self._second = Target(self._scales("second_multiplier"), 0, low, high, real=True) if two else None
+        self._ends = (float(grids.zero), float(low), float(high))
+        self._weight_zero = op.weights.zero(constants)
+        self._points = None if op.is_stochastic else self._packed(constants["weight"], constants["bias"])
+        # with two accumulators the mean's weights are the same in every draw.
+        self._mean = self._packed(constants["mean"], self._zeros) if two else None
+
+    @property
+    def draws_weights(self) -> bool:
+        return self._points is None
+
+    def draw(self, seed: int, draw: int) -> Drawn:
+        drawn = _drawn(self.weighted, self.constants, seed, draw)
+        if self._second is None:
+            return self._packed(drawn["weight"], drawn["bias"])
+        assert self._mean is not None
+        bias = self._mean.bias.double() + drawn["bias"].double() * self._target.scales.double()
+        return Packed(self._mean.weight, bias.float()), self._packed(
+            drawn["noise"], self._zeros, self._second
+        )
+
+    def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
+        x = self._arranged(inputs[0])
+        if self._points is not None:
+            return self._shaped(self._product(x, self._points, self._target), inputs[0])
+        step = x.shape[0] // inputs[0].shape[0]  # a matrix has several lines for a row of several axes
+        rows = rows_of_draws(x, Noise(noise.seed, noise.draws, noise.first_row, noise.rows * step))
+        found = [self._one_draw(some, one) for some, one in zip(rows, drawn, strict=True)]
+        return self._shaped(found[0] if len(found) == 1 else torch.cat(found), inputs[0])
+
+    def _one_draw(self, x: Tensor, drawn: Drawn) -> Tensor:
+        if self._second is None:
+            return self._product(x, drawn, self._target)
+        means = self._product(x, drawn[0], self._target)
+        spread = self._product(x, drawn[1], self._second)
+        return self._joined(means, spread)
+
+    def _product(self, x: Tensor, packed: Packed, target: Target) -> Tensor:
+        return product(self._shape, x, self._x_zero, packed, target, self._zeros)
+
+    def _joined(self, a: Tensor, b: Tensor) -> Tensor:
+        """``clamp(Z + round(a + b))`` of two scaled accumulators with the same layout."""
+        c = kernels()
+        if c is None:
+            zero, low, high = self._ends
+            return (a.double() + b).round_().add_(zero).clamp_(low, high).to(torch.uint8)
+        out = torch.empty_like(a, dtype=torch.uint8)
+        c.join(out.data_ptr(), a.data_ptr(), b.data_ptr(), a.numel(), *self._ends, threads_for(a.numel()))
+        return out
+
+    def _arranged(self, x: Tensor) -> Tensor:
+        """Images with channels last, or a matrix; the channels once for each part of the weights."""
+        if not self._shape.kernel:
+            lines = x.reshape(-1, x.shape[-1])
+            return lines if self._parts == 1 else torch.cat([lines] * self._parts, 1)
+        images = layout.images(x)
+        return images if self._parts == 1 else torch.cat([images] * self._parts, 1)
+
+    def _shaped(self, out: Tensor, x: Tensor) -> Tensor:
+        """Lines back to rows of several axes, and images of height 1 back to sequences."""
+        if not self._shape.kernel:
+            return out if x.dim() == 2 else out.view(-1, *x.shape[1:-1], out.shape[-1])
+        return out.squeeze(2) if x.dim() == 3 else out
+
+    def _packed(self, codes: Tensor, bias: Tensor, target: Target | None = None) -> Packed:
+        parts = self._split(codes)
+        if self._in_bias:
+            bias = bias.long() - self._in_bias * parts.flatten(1).sum(1, dtype=torch.int32).long()
+        return pack(self._shape, parts, bias, target or self._target, self._x_zero)
+
+    def _split(self, codes: Tensor) -> Tensor:
+        """Centred int8 weights in the shape that oneDNN takes, in as many parts as needed."""
+        whole = codes
+        if isinstance(self._weight_zero, Tensor):
+            whole = codes.to(torch.int16) - self._weight_zero.to(torch.int16).view(
+                -1, *(1,) * (codes.dim() - 1)
+            )
+        if codes.dim() == 3:
+            whole = whole.unsqueeze(2)
+        if self._parts == 1:
+            return whole.to(torch.int8)
+        first = whole.clamp(-self._limit, self._limit)
+        return torch.cat([first, whole - first], 1).to(torch.int8)
+
+    def _scales(self, name: str) -> Tensor:
+        multiplier, shift = self.constants[name], self.constants["shift"]
+        scales = real(multiplier, shift.long()).float()
+        return scales.expand(self._zeros.numel()).contiguous()
+
+
+def _drawn(op: Weighted, constants: Constants, seed: int, draw: int) -> dict[str, Tensor]:
+    """``Weights.draw``, by the threads of the compiled kernels where those can do it."""
+    c, weights = kernels(), op.weights
+    if c is None or weights.grids == 0 or weights.bias_site is not None:
+        return weights.draw(constants, seed, draw, threads_for(constants["sigma"].numel()))
+    mean, sigma, table = constants["mean"], constants["sigma"], epsilon_table(weights.noise_bits)
+    multiplier, shift = constants["noise_multiplier"], constants["noise_shift"]
+    out = torch.empty(sigma.shape, dtype=torch.int8)
+    c.sample_all(
+        *(out.data_ptr(), draw, out.numel(), out[0].numel(), seed, weights.site),
+        *(mean.data_ptr() if weights.grids == 1 else None, sigma.data_ptr(), table.data_ptr()),
+        *(multiplier.data_ptr(), shift.data_ptr(), int(multiplier.numel() > 1), *weights.limits),
+        threads_for(out.numel()),
+    )
+    drawn = {"weight": out} if weights.grids == 1 else {"mean": mean, "noise": out}
+    return {**drawn, "bias": constants["bias"]}
+
+
+def _typed(constants: Constants) -> Constants:
+    """The constants as the compiled sampler reads them: dense, in the narrowest types."""
+    kinds = {
+        "mean": torch.int8,
+        "sigma": torch.uint8,
+        "noise_multiplier": torch.int32,
+        "noise_shift": torch.uint8,
+    }
+    return {name: held.to(kinds.get(name, held.dtype)).contiguous() for name, held in constants.items()}
+
+
+def _shape(op: Weighted, row: tuple[int, ...]) -> Shape:
+    """A sequence is an image of height 1."""
+    if isinstance(op, Linear):
+        return Shape(op.features_in, op.features_out)
+    assert isinstance(op, Conv)
+    flat = len(op.kernel) == 1
+
+    def both(numbers: tuple[int, ...], first: int) -> tuple[int, ...]:
+        return (first, *numbers) if flat else numbers
+
+    return Shape(
+        *(op.channels_in, op.channels_out, both(op.kernel, 1), both(row[1:], 1), both(op.stride, 1)),
+        *(both(op.padding, 0), both(op.dilation, 1), op.groups),
+    )
+
+
+def _largest_weight(op: Weighted, constants: Constants) -> int:
+    """The largest magnitude of a centred weight code: of the codes themselves, or of any draw."""
+    zero = op.weights.zero(constants)
+    if not op.weights.is_gaussian:
+        centred = constants["weight"].long()
+        if isinstance(zero, Tensor):
+            centred = centred - zero.view(-1, *(1,) * (centred.dim() - 1))
+        return max(1, int(centred.abs().max()))
+    low, high = op.weights.limits
+    shift = int(zero.abs().max()) if isinstance(zero, Tensor) else 0
+    return max(high, -low) + shift

@@ -1,0 +1,114 @@
+"""Builds and loads the C kernels of the fast backends once per user; without a compiler ``Op.run`` stands in.
+
+Both give the same codes (tests compare them), so only the speed depends on the compiler. The kernels use the
+OpenMP library that torch has loaded: a second one would bring threads of its own, which fight for the cores.
+``QBAYES_INTEGER_KERNELS=off`` keeps to ``Op.run``.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from qbayes import noise_build
+
+_SOURCE = Path(__file__).with_name("kernels.c")
+_INCLUDED = Path(noise_build.__file__).with_name("noise_kernel.c")
+_FLAGS = ("-std=gnu99", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas")
+_BUILD_SECONDS = 60
+# elements below which a second thread costs more than it saves
+_ALONE = 1 << 14
+
+_PTR, _I64, _I32, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_double
+_U64, _U32, _U8 = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint8
+_SIGNATURES: dict[str, tuple[object, ...]] = {
+    "mask": (_PTR, _PTR, _I64, _PTR, *(_I64,) * 5, _I32, _I32, _U8, _U64, _U32, _U32, _I32),
+    "sum": (_PTR, _PTR, _PTR, *(_I64,) * 3, _PTR, _PTR, *(_REAL,) * 3, _I32),
+    "product": (_PTR, _PTR, _I64, _PTR, *(_I64,) * 5, _I32, *(_REAL,) * 6, _I32),
+    "affine": (_PTR, _PTR, *(_I64,) * 3, _I32, _PTR, _PTR, *(_REAL,) * 4, _I32),
+    "lookup": (_PTR, _PTR, _I64, _PTR, _I32),
+    "place": (_PTR, _PTR, *(_I64,) * 5, _PTR, _I32),
+    "max_pool": (_PTR, _PTR, *(_I64,) * 4, _PTR, _I64, _PTR, _I32),
+    "mean_pool": (_PTR, _PTR, *(_I64,) * 4, _PTR, _I64, _PTR, _I64, *(_REAL,) * 4, _I32),
+    "join": (_PTR, _PTR, _PTR, _I64, *(_REAL,) * 3, _I32),
+    "sample_all": (_PTR, _I64, _I64, _I64, _U64, _U32, *(_PTR,) * 5, _I64, *(_I32,) * 3),
+}
+
+
+class Kernels:
+    """The functions of the shared library with their C types; callers hand in dense tensors' addresses."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        for name, types in _SIGNATURES.items():
+            function = getattr(library, f"qbayes_{name}")
+            function.argtypes = list(types)
+            function.restype = _I32 if name == "mask" else None
+        self.mask = library.qbayes_mask
+        self.sum = library.qbayes_sum
+        self.product = library.qbayes_product
+        self.affine = library.qbayes_affine
+        self.lookup = library.qbayes_lookup
+        self.place = library.qbayes_place
+        self.max_pool = library.qbayes_max_pool
+        self.mean_pool = library.qbayes_mean_pool
+        self.join = library.qbayes_join
+        self.sample_all = library.qbayes_sample_all
+
+
+def threads_for(elements: int) -> int:
+    """How many threads a loop over that many elements is worth."""
+    return 1 if elements < _ALONE else torch.get_num_threads()
+
+
+def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    """A C array of the tensors' addresses."""
+    return (_PTR * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
+
+
+@functools.cache
+def kernels() -> Kernels | None:
+    """The compiled kernels; None without a compiler or a writable cache, or when they are switched off."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or os.environ.get("QBAYES_INTEGER_KERNELS") == "off" or sys.platform == "win32":
+        return None
+    for flags in (("-fopenmp",), ()):
+        try:
+            return Kernels(ctypes.CDLL(str(_built(compiler, flags))))
+        except (
+            OSError,
+            subprocess.SubprocessError,
+            RuntimeError,
+        ):  # RuntimeError: the user has no home folder
+            continue
+    return None
+
+
+def _built(compiler: str, flags: tuple[str, ...]) -> Path:
+    command = [compiler, *_FLAGS, *flags]
+    machine = f"{' '.join(command)} {os.uname().machine} {os.uname().sysname}".encode()
+    name = hashlib.sha256(_SOURCE.read_bytes() + _INCLUDED.read_bytes() + machine).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qbayes" / "kernels"
+    target = folder / f"integer-{name}.so"
+    if target.exists():
+        return target
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # build beside the target and rename: two processes may build at once, none sees half a file.
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        compiled, fresh = str(Path(scratch) / "integer.o"), str(Path(scratch) / "integer.so")
+        # linked without OpenMP: its symbols are looked up in what the process has loaded.
+        for step in (
+            [*command, "-c", str(_SOURCE), "-o", compiled],
+            [compiler, "-shared", compiled, "-o", fresh],
+        ):
+            subprocess.run(step, check=True, capture_output=True, timeout=_BUILD_SECONDS)
+        os.replace(fresh, target)
+    return target

@@ -1,0 +1,238 @@
+"""``lower``: from the fake-quantised network to a program, layer by layer.
+
+Each layer already knows the integers that its op will have; here they are gathered for every member, with the
+zero-point and scale of every value, and the result is proven right before anyone sees it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qbayes import noise
+from qbayes.errors import BadInput
+from qbayes.integer.ops import (
+    Add,
+    Affine,
+    AvgPool,
+    Concat,
+    Conv,
+    Linear,
+    Lookup,
+    Mask,
+    MaxPool,
+    Mul,
+    Op,
+    Pad,
+    Permute,
+    Rescale,
+    Reshape,
+    Slice,
+    Upsample,
+    Value,
+    Weights,
+)
+from qbayes.integer.program import Member, Program
+from qbayes.integer.verify import verify
+from qbayes.posterior.likelihood import ConstantNoise
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.sites import gaussian_layers
+from qbayes.quant.coded import Coded
+from qbayes.quant.layers.base import QuantLayer
+from qbayes.quant.layers.elementwise import (
+    QuantAdd,
+    QuantAffine,
+    QuantConcat,
+    QuantInput,
+    QuantLookup,
+    QuantMaskProduct,
+    QuantMul,
+    QuantRescale,
+)
+from qbayes.quant.layers.gaussian import GaussianWeights
+from qbayes.quant.layers.movement import (
+    QuantDropout,
+    QuantMask,
+    QuantMaxPool,
+    QuantPad,
+    QuantPermute,
+    QuantReshape,
+    QuantSlice,
+    QuantUpsample,
+)
+from qbayes.quant.layers.pool import QuantAverage
+from qbayes.quant.layers.weighted import PointWeights, QuantWeighted
+from qbayes.quant.network import QuantNetwork, Step
+
+INPUT = "input"
+
+
+def lower(posterior: NetworkPosterior) -> Program:
+    """The integer program of a quantised posterior; it takes the same inputs and answers in the same units."""
+    if not isinstance(posterior, NetworkPosterior) or posterior.quantised is None:
+        raise BadInput(
+            "only a quantised posterior can become a program",
+            "a float one" if isinstance(posterior, NetworkPosterior) else type(posterior).__name__,
+            "call qb.quantize first (epochs=0 calibrates only)",
+        )
+    walks = [_Walk(network, posterior.signature.input_shape) for network in posterior.networks]
+    first = walks[0]
+    for index, walk in enumerate(walks):
+        if walk.ops != first.ops or walk.values != first.values:
+            raise BadInput(
+                "all members must become the same list of operations",
+                f"member {index} differs from member 0",
+                "quantise the members together: qb.quantize(posterior, …)",
+            )
+    program = Program(
+        values=first.values,
+        ops=tuple(first.ops),
+        input=INPUT,
+        outputs=first.outputs,
+        members=[walk.member() for walk in walks],
+        signature=posterior.signature,
+        constant_heads=_constant_heads([walk.constant_heads for walk in walks]),
+        precision=posterior.quantised,
+        provenance=posterior.provenance,
+    )
+    verify(program)
+    return program
+
+
+def _constant_heads(members: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """The members' numbers in turn, or once where they all have the same."""
+    if all(heads == members[0] for heads in members):
+        return dict(members[0])
+    return {name: [number for heads in members for number in heads[name]] for name in members[0]}
+
+
+class _Walk:
+    """One member's network, walked once on a row of zeros to learn the grid of every value."""
+
+    def __init__(self, module: nn.Module, input_shape: tuple[int, ...]) -> None:
+        self.constant_heads: dict[str, list[float]] = {}
+        inner = module
+        if isinstance(module, ConstantNoise):
+            self.constant_heads["log_variance"] = module.log_variance.detach().flatten().tolist()
+            inner = module.network
+        assert isinstance(inner, QuantNetwork)
+        inner.check_ready()
+        self.values: dict[str, Value] = {}
+        self.grids: dict[str, Coded] = {}
+        self.ops: list[Op] = []
+        self.constants: dict[str, dict[str, Tensor]] = {}
+        self.deviations: dict[str, float] = {}
+        self.alias: dict[str, str] = {}
+        device = next(value.device for value in inner.state_dict().values())
+        row = torch.zeros(1, *input_shape, device=device)
+        quantised_input = inner.layer(INPUT)
+        assert isinstance(quantised_input, QuantInput)
+        self._value(INPUT, quantised_input.compute(row))
+        draw = torch.zeros(1, dtype=torch.int64, device=device)
+        weights: dict[int, Tensor] = {}
+        for layer in gaussian_layers(inner):
+            weights |= {site: drawn[0] for site, drawn in layer.draw_weights(0, draw).items()}
+        with torch.no_grad(), noise.streaming(noise.Stream(0, draw[0], 0, weights, 1)):
+            inner.run(row, self._lowered)
+        heads = {head: self.alias.get(name, name) for head, name in inner.heads.items()}
+        self.outputs = {"mean": heads[""]} if self.constant_heads else heads
+
+    def member(self) -> Member:
+        return Member(
+            zeros={name: int(grid.zero) for name, grid in self.grids.items()},
+            scales={name: float(grid.scale) for name, grid in self.grids.items()},
+            constants=self.constants,
+            deviations=self.deviations,
+        )
+
+    def _value(self, name: str, coded: Coded) -> None:
+        self.values[name] = Value(name, tuple(coded.codes.shape[1:]), coded.bits)
+        self.grids[name] = coded
+
+    def _lowered(self, step: Step, layer: QuantLayer, inputs: Sequence[Coded], output: Coded) -> None:
+        names = tuple(self.alias.get(name, name) for name in step.inputs)
+        if isinstance(layer, QuantDropout):
+            self.alias[step.name] = names[0]
+            return
+        rule = next(rule for kind, rule in _RULES.items() if isinstance(layer, kind))
+        self.ops.append(rule(layer, (step.name, names, step.name), inputs))
+        constants: Callable[..., Mapping[str, Tensor]] | None = getattr(layer, "constants", None)
+        found = {} if constants is None else constants(*inputs)
+        self.constants[step.name] = {name: value.detach().cpu() for name, value in found.items()}
+        if isinstance(layer, QuantWeighted) and isinstance(layer.weights, GaussianWeights):
+            wanted = layer.weights.weight_sigma.detach().double().square().mean().sqrt()
+            self.deviations[step.name] = float(wanted)
+        self._value(step.name, output)
+
+
+Names = tuple[str, tuple[str, ...], str]
+Rule = Callable[[Any, Names, Sequence[Coded]], Op]
+
+
+def _weighted(layer: QuantWeighted, names: Names, inputs: Sequence[Coded]) -> Op:
+    held = layer.weights
+    weights = _weights(held)
+    weight = held.weight if isinstance(held, PointWeights) else held.weight_mean
+    if held.geometry is None:
+        return Linear(*names, weights=weights, features_in=weight.shape[1], features_out=weight.shape[0])
+    geometry = held.geometry
+    return Conv(
+        *names,
+        weights=weights,
+        kernel=tuple(weight.shape[2:]),
+        stride=geometry.stride,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
+        groups=geometry.groups,
+        channels_in=weight.shape[1] * geometry.groups,
+        channels_out=weight.shape[0],
+    )
+
+
+def _weights(held: Any) -> Weights:
+    per_channel = held.quantizer.channels is not None
+    affine = not held.quantizer.symmetric
+    if isinstance(held, PointWeights):
+        return Weights("point", held.quantizer.bits, affine=affine, per_channel=per_channel)
+    assert isinstance(held, GaussianWeights)
+    return Weights(
+        "gaussian",
+        held.quantizer.bits,
+        affine=affine,
+        per_channel=per_channel,
+        sigma_bits=held.sigma_quantizer.bits,
+        noise_bits=held.noise_bits,
+        site=held.site,
+        grids=int(held.grids),
+        bias_site=held.bias_site,
+    )
+
+
+def _average(layer: QuantAverage, names: Names, inputs: Sequence[Coded]) -> Op:
+    return AvgPool(*names, **layer.options)
+
+
+def _mask(layer: QuantMask, names: Names, inputs: Sequence[Coded]) -> Op:
+    mask = layer.mask
+    return Mask(*names, site=mask.site, rate=mask.rate, channelwise=mask.channelwise)
+
+
+_RULES: dict[type[QuantLayer], Rule] = {
+    QuantWeighted: _weighted,
+    QuantAdd: lambda layer, names, inputs: Add(*names),
+    QuantMul: lambda layer, names, inputs: Mul(*names),
+    QuantConcat: lambda layer, names, inputs: Concat(*names, axis=layer.axis),
+    QuantAffine: lambda layer, names, inputs: Affine(*names, channels=len(layer.gain)),
+    QuantLookup: lambda layer, names, inputs: Lookup(*names),
+    QuantMaskProduct: lambda layer, names, inputs: Rescale(*names),
+    QuantRescale: lambda layer, names, inputs: Rescale(*names),
+    QuantAverage: _average,
+    QuantMask: _mask,
+    QuantMaxPool: lambda layer, names, inputs: MaxPool(*names, **layer.options),
+    QuantReshape: lambda layer, names, inputs: Reshape(*names, shape=layer.shape),
+    QuantPermute: lambda layer, names, inputs: Permute(*names, order=layer.order),
+    QuantSlice: lambda layer, names, inputs: Slice(*names, layer.axis, layer.start, layer.stop, layer.step),
+    QuantPad: lambda layer, names, inputs: Pad(*names, amounts=layer.amounts, mode=layer.mode),
+    QuantUpsample: lambda layer, names, inputs: Upsample(*names, factors=layer.factors),
+}

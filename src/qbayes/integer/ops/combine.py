@@ -1,0 +1,104 @@
+"""Ops with several inputs: Add, Mul, Concat. Each brings its inputs to the output's grid and rounds once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from qbayes.integer.ops import fields
+from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
+from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
+from qbayes.quant.fixed_point import rescale, rounded_shift
+
+
+def _broadcast(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common shape; all rows have the same number of axes, and an axis of length 1 is repeated."""
+    same = all(len(shape) == len(shapes[0]) for shape in shapes)
+    fields.fits(same, op.name, "the rows must have the same number of axes", shapes)
+    lengths = tuple(max(along) for along in zip(*shapes, strict=True))
+    right = all(n in (1, most) for shape in shapes for n, most in zip(shape, lengths, strict=True))
+    fields.fits(right, op.name, "the rows must have the same shape, or length 1 to be repeated", shapes)
+    return lengths
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """``q_o = clamp(Z_o + round(Σ_i (q_i − Z_i) m_i / 2^s), low, high)``; a difference has a negative m_i."""
+
+    kind: ClassVar[str] = "add"
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 1)
+
+    def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
+        multipliers = Constant("multipliers", (len(self.inputs),), 32, True)
+        return multipliers, Constant("shift", (1,), SHIFT_BITS, False), *clamp_constants()
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        return _broadcast(self, shapes)
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        multipliers = constants["multipliers"].tolist()
+        terms = zip(inputs, grids.zeros, multipliers, strict=True)
+        total = torch.zeros((), dtype=torch.int64, device=inputs[0].device)
+        for codes, zero, multiplier in terms:
+            total = total + (codes.long() - zero) * multiplier
+        return clamp_codes(grids.zero + rounded_shift(total, constants["shift"]), constants)
+
+
+@dataclass(frozen=True)
+class Mul(Op):
+    """``q_o = clamp(Z_o + round((q_a − Z_a)(q_b − Z_b) · m / 2^s), low, high)``."""
+
+    kind: ClassVar[str] = "mul"
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 2, 2)
+
+    def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
+        scaling = Constant("multiplier", (1,), 32, True), Constant("shift", (1,), SHIFT_BITS, False)
+        return *scaling, *clamp_constants()
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        return _broadcast(self, shapes)
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        a, b = (codes.long() - zero for codes, zero in zip(inputs, grids.zeros, strict=True))
+        product = rescale(a * b, constants["multiplier"], constants["shift"])
+        return clamp_codes(grids.zero + product, constants)
+
+
+@dataclass(frozen=True)
+class Concat(Op):
+    """``q_o = clamp(Z_o + round((q_i − Z_i) m_i / 2^s_i), low, high)``, joined along ``axis`` (batch: 0)."""
+
+    kind: ClassVar[str] = "concat"
+
+    axis: int
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 1)
+        fields.whole(f"{self.name}: axis", self.axis, 1)
+
+    def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
+        count = (len(self.inputs),)
+        scaling = Constant("multipliers", count, 32, True), Constant("shifts", count, SHIFT_BITS, False)
+        return *scaling, *clamp_constants()
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        at = self.axis - 1
+        right = all(
+            len(shape) == len(shapes[0]) > at
+            and shape[:at] + shape[at + 1 :] == shapes[0][:at] + shapes[0][at + 1 :]
+            for shape in shapes
+        )
+        fields.fits(right, self.name, f"the rows must agree in all axes but {self.axis}", shapes)
+        return (*shapes[0][:at], sum(shape[at] for shape in shapes), *shapes[0][at + 1 :])
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        multipliers, shifts = constants["multipliers"].tolist(), constants["shifts"].tolist()
+        parts = zip(inputs, grids.zeros, multipliers, shifts, strict=True)
+        rescaled = [rescale(codes.long() - zero, m, s) for codes, zero, m, s in parts]
+        return clamp_codes(grids.zero + torch.cat(rescaled, dim=self.axis), constants)

@@ -1,0 +1,163 @@
+"""Ops that move codes and change none: Upsample, Pad, Slice, Reshape, Permute. Scale and zero-point stay."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from qbayes.errors import BadInput
+from qbayes.integer.ops import fields
+from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value
+
+
+@dataclass(frozen=True)
+class Upsample(Op):
+    """``q_o[…, i, j] = q[…, ⌊i / f⌋, ⌊j / g⌋]``: repetition by a whole factor for each spatial axis."""
+
+    kind: ClassVar[str] = "upsample"
+
+    factors: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 1, 1)
+        fields.wholes(f"{self.name}: factors", self.factors, 1)
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        (shape,) = shapes
+        axes = len(self.factors)
+        fields.fits(len(shape) == 1 + axes, self.name, f"a row must be channels × {axes} axes", shape)
+        return (shape[0], *(n * f for n, f in zip(shape[1:], self.factors, strict=True)))
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        codes = inputs[0]
+        for axis, factor in enumerate(self.factors, start=2):
+            codes = codes.repeat_interleave(factor, dim=axis)
+        return codes
+
+
+@dataclass(frozen=True)
+class Pad(Op):
+    """Adds ``(before, after)`` elements along each axis after the batch; negative amounts cut.
+
+    ``constant`` puts the code ``fill``, ``replicate`` the edge, ``reflect`` the mirror without the edge.
+    """
+
+    kind: ClassVar[str] = "pad"
+
+    amounts: tuple[tuple[int, int], ...]
+    mode: Literal["constant", "reflect", "replicate"] = "constant"
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 1, 1)
+        fields.one_of(f"{self.name}: mode", self.mode, ("constant", "reflect", "replicate"))
+        if not isinstance(self.amounts, tuple):
+            raise BadInput(
+                f"{self.name}: amounts must be a tuple of pairs", f"{self.amounts!r}", "lower again"
+            )
+        for pair in self.amounts:
+            fields.wholes(f"{self.name}: amounts", pair, -fields.LARGEST, lengths=(2,))
+
+    def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
+        return (Constant("fill", (1,), 8, False),) if self.mode == "constant" else ()
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        (shape,) = shapes
+        fields.fits(
+            len(shape) == len(self.amounts), self.name, "amounts must name every axis of a row", shape
+        )
+        lengths = tuple(n + a + b for n, (a, b) in zip(shape, self.amounts, strict=True))
+        fields.fits(min(lengths, default=1) > 0, self.name, "something of every axis must be left", shape)
+        if self.mode == "reflect":
+            inside = all(max(pair) < n for n, pair in zip(shape, self.amounts, strict=True))
+            fields.fits(inside, self.name, "a reflection must be shorter than its axis", shape)
+        return lengths
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        codes = inputs[0]
+        if self.mode == "constant":
+            # torch wants the last axis first.
+            amounts = [n for pair in reversed(self.amounts) for n in pair]
+            return torch.nn.functional.pad(codes, amounts, value=int(constants["fill"]))
+        for axis, (before, after) in enumerate(self.amounts, start=1):
+            last = codes.shape[axis] - 1
+            index = torch.arange(-before, last + 1 + after, device=codes.device)
+            index = index.clamp(0, last) if self.mode == "replicate" else last - (last - index.abs()).abs()
+            codes = codes.index_select(axis, index)
+        return codes
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """``start : stop : step`` along ``axis`` (the batch is 0), with ``0 ≤ start < stop ≤ length``."""
+
+    kind: ClassVar[str] = "slice"
+
+    axis: int
+    start: int
+    stop: int
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 1, 1)
+        fields.whole(f"{self.name}: axis", self.axis, 1)
+        fields.whole(f"{self.name}: start", self.start)
+        fields.whole(f"{self.name}: stop", self.stop, self.start + 1)
+        fields.whole(f"{self.name}: step", self.step, 1)
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        (shape,) = shapes
+        right = self.axis <= len(shape) and self.stop <= shape[self.axis - 1]
+        fields.fits(right, self.name, f"axis {self.axis} must reach to {self.stop}", shape)
+        length = len(range(self.start, self.stop, self.step))
+        return (*shape[: self.axis - 1], length, *shape[self.axis :])
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        index = torch.arange(self.start, self.stop, self.step, device=inputs[0].device)
+        return inputs[0].index_select(self.axis, index)
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """Each row in another shape, elements in the same order."""
+
+    kind: ClassVar[str] = "reshape"
+
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 1, 1)
+        fields.wholes(f"{self.name}: shape", self.shape, 1)
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        right = math.prod(shapes[0]) == math.prod(self.shape)
+        fields.fits(right, self.name, f"a row must have as many elements as {self.shape}", shapes[0])
+        return self.shape
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        return inputs[0].reshape(inputs[0].shape[0], *self.shape)
+
+
+@dataclass(frozen=True)
+class Permute(Op):
+    """The axes in another order; ``order`` counts the batch, which stays first: ``(0, …)``."""
+
+    kind: ClassVar[str] = "permute"
+
+    order: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        fields.inputs(self.name, self.inputs, 1, 1)
+        fields.wholes(f"{self.name}: order", self.order)
+        right = self.order[:1] == (0,) and sorted(self.order) == list(range(len(self.order)))
+        fields.fits(right, self.name, "order must hold every axis once, the batch first", self.order)
+
+    def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        (shape,) = shapes
+        fields.fits(len(shape) == len(self.order) - 1, self.name, f"a row must fit {self.order}", shape)
+        return tuple(shape[axis - 1] for axis in self.order[1:])
+
+    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        return inputs[0].permute(self.order)

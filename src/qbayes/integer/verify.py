@@ -1,0 +1,285 @@
+"""Proves a program right: whatever its codes and its input, running it meets no surprise.
+
+For every op and member: types, shapes and widths fit, constants and zero-points lie in their ranges, sums
+stay in int32 and products in int64 (from the actual codes, or from the clamp where weights are sampled),
+clamps stay inside the codes of the output, values exist before they are read, and the outputs are what the
+likelihood reads. Whoever runs a program may rely on all of it, also for one that came from a hostile file.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qbayes.errors import BadInput
+from qbayes.integer.bounds import (
+    ACCUMULATOR_LIMIT,
+    DO,
+    LARGEST_VALUE,
+    PRODUCT_LIMIT,
+    Bound,
+    accumulator_bound,
+    check_codes,
+    check_resources,
+    require,
+)
+from qbayes.integer.op_record import decode, encode
+from qbayes.integer.ops import OPS, Constant, Mask, Op, Value, Weighted
+from qbayes.integer.pack import code_range
+from qbayes.integer.program import Member, Program
+from qbayes.posterior.likelihood import Categorical, Gaussian
+from qbayes.posterior.signature import Signature
+
+MOST_OPS = 10_000
+MOST_MEMBERS = 10_000
+MOST_AXES = 16
+LONGEST_NAME = 200
+# |q − Z| is below 2^8, and float32 ends at 2^128 and loses digits below 2^−126.
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**119
+
+
+@dataclass(frozen=True)
+class OpProof:
+    """What was proven of one op, over all members: its largest sum in int32 and product in int64."""
+
+    op: str
+    accumulator: int
+    product: int
+
+    @property
+    def accumulator_bits(self) -> int:
+        """Bits of a signed integer that holds every sum; 0 for an op without one."""
+        return self.accumulator.bit_length() + 1 if self.accumulator else 0
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That a program is right, with the numbers that show it, op by op."""
+
+    ops: tuple[OpProof, ...]
+
+
+def verify(program: Program) -> Proof:
+    """The proof of a program; raises BadInput with the op and the constant that fail."""
+    _check_counts(program)
+    values = propagate(program.ops, program.values[program.input], _bits(program))
+    require(
+        values == dict(program.values),
+        "the values must be those that the ops make",
+        _differing(program, values),
+    )
+    _check_sites(program.ops)
+    _check_signature(program)
+    _check_outputs(program)
+    bounds = [Bound()] * len(program.ops)
+    for number, member in enumerate(program.members):
+        found = _check_member(program, member, f"member {number}")
+        bounds = [
+            Bound(max(one.accumulator, two.accumulator), max(one.product, two.product))
+            for one, two in zip(bounds, found, strict=True)
+        ]
+    named = zip(program.ops, bounds, strict=True)
+    return Proof(tuple(OpProof(op.name, bound.accumulator, bound.product) for op, bound in named))
+
+
+def _check_counts(program: Program) -> None:
+    count = len(program.ops)
+    require(1 <= count <= MOST_OPS, f"a program must have 1 to {MOST_OPS} ops", count)
+    count = len(program.members)
+    require(1 <= count <= MOST_MEMBERS, f"a program must have 1 to {MOST_MEMBERS} members", count)
+    for name in (program.input, *(op.output for op in program.ops)):
+        require(name in program.values, "every value must be described", f"nothing about '{name}'")
+
+
+def _bits(program: Program) -> list[int]:
+    return [program.values[op.output].bits for op in program.ops]
+
+
+def _differing(program: Program, values: Mapping[str, Value]) -> str:
+    names = sorted({*values, *program.values})
+    first = next((name for name in names if values.get(name) != program.values.get(name)), "")
+    return f"{program.values.get(first)}, but the ops make {values.get(first)}"
+
+
+def propagate(ops: Sequence[Op], first: Value, bits: Sequence[int]) -> dict[str, Value]:
+    """The values that the ops make from the input ``first``; raises where an op does not fit what it reads.
+
+    Each value is written once and before it is read; ``bits`` are the widths of the ops' outputs.
+    """
+    values = {first.name: _checked_value(first)}
+    names: set[str] = set()
+    for op, width in zip(ops, bits, strict=True):
+        _check_op(op)
+        require(op.name not in names, "every op must have a name of its own", f"'{op.name}' twice")
+        require(op.output not in values, "every value must be written once", f"'{op.output}' again")
+        missing = [name for name in op.inputs if name not in values]
+        require(not missing, f"'{op.name}' must read values that are written before it", missing[:1])
+        shapes = [values[name].shape for name in op.inputs]
+        check_resources(op, shapes)
+        names.add(op.name)
+        values[op.output] = _checked_value(Value(op.output, op.out_shape(shapes), width))
+    return values
+
+
+def _check_op(op: Op) -> None:
+    require(
+        OPS.get(op.kind) is type(op), f"ops must be of a known kind: {', '.join(OPS)}", f"{type(op).__name__}"
+    )
+    check_name(op.name, "an op")
+    # only what has exactly the declared types can be written and read again.
+    require(decode(type(op), encode(op), f"'{op.name}'") == op, f"'{op.name}' must have tuples for lists", op)
+
+
+def check_name(name: object, what: str) -> None:
+    """Names are shown to people: short, and nothing that moves a terminal's cursor."""
+    right = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and name.isprintable()
+    require(right, f"the name of {what} must be 1 to {LONGEST_NAME} printable characters", f"{name!r:.80}")
+
+
+def _checked_value(value: Value) -> Value:
+    check_name(value.name, "a value")
+    again = decode(Value, encode(value), f"the value '{value.name}'")
+    require(again == value, f"the shape of '{value.name}' must be a tuple", value.shape)
+    require(2 <= value.bits <= 8, f"'{value.name}' must have codes of 2 to 8 bits", value.bits)
+    right = len(value.shape) <= MOST_AXES and all(length >= 1 for length in value.shape)
+    require(right, f"'{value.name}' must have at most {MOST_AXES} axes, none empty", value.shape)
+    count = math.prod(value.shape)
+    require(count <= LARGEST_VALUE, f"a row of '{value.name}' must have at most 2^28 elements", count)
+    return value
+
+
+def _check_sites(ops: Sequence[Op]) -> None:
+    """Equal sites draw equal noise: only a layer that is used several times may repeat its site."""
+    users: dict[int, tuple[object, str]] = {}
+    for op in ops:
+        for site, user in _sites(op):
+            first, name = users.setdefault(site, (user, op.name))
+            require(
+                first == user,
+                "different layers must draw from different sites",
+                f"'{name}' and '{op.name}': {site}",
+            )
+
+
+def _sites(op: Op) -> list[tuple[int, object]]:
+    """Each site that ``op`` draws from with what must be the same for another op to share it."""
+    if isinstance(op, Mask):
+        return [(op.site, ("mask", op.rate, op.channelwise))]
+    if not isinstance(op, Weighted) or not op.weights.is_gaussian:
+        return []
+    weights = op.weights
+    found: list[tuple[int, object]] = [(weights.site, ("weights", op.weight_shape))]
+    if weights.bias_site is not None:
+        found.append((weights.bias_site, ("bias", op.weight_shape)))
+    return found
+
+
+def gaussian_ops(program: Program) -> list[str]:
+    """The ops that draw weights, in order."""
+    return [op.name for op in program.ops if isinstance(op, Weighted) and op.weights.is_gaussian]
+
+
+def _check_signature(program: Program) -> None:
+    signature = program.signature
+    Signature.from_json(signature.to_json())  # checks that its parts fit each other
+    expected, shape = signature.input_shape, program.values[program.input].shape
+    require(shape == expected, f"the input must have the shape {expected} of the signature", shape)
+
+
+def _check_outputs(program: Program) -> None:
+    """``""`` for a classifier; ``mean`` and ``log_variance``, which may be constant, for a regression."""
+    likelihood, constant = program.signature.likelihood, program.constant_heads
+    heads = set(program.outputs), set(constant)
+    if isinstance(likelihood, Categorical):
+        shape: tuple[int, ...] = (likelihood.classes,)
+        require(
+            heads == ({""}, set()),
+            "a classifier must have the one head ''",
+            f"heads {sorted(heads[0] | heads[1])}",
+        )
+    else:
+        assert isinstance(likelihood, Gaussian)
+        shape = likelihood.shape
+        split = ({"mean", "log_variance"}, set()), ({"mean"}, {"log_variance"})
+        require(
+            heads in split,
+            "a regression must have the heads mean and log_variance",
+            f"computed and constant: {heads}",
+        )
+    for head, name in program.outputs.items():
+        require(name in program.values, f"the head '{head}' must be a value of the program", f"'{name}'")
+        found = program.values[name].shape
+        require(found == shape, f"the head '{head}' must have the shape {shape} of the answers", found)
+    count = math.prod(shape)
+    for head, numbers in constant.items():
+        right = isinstance(numbers, list) and all(type(n) is float and math.isfinite(n) for n in numbers)
+        must = f"the constant head '{head}' must be {count} finite numbers, or as many for each member"
+        require(right and len(numbers) in (count, count * len(program.members)), must, numbers)
+
+
+def _check_member(program: Program, member: Member, where: str) -> list[Bound]:
+    names = set(program.values)
+    require(
+        set(member.zeros) == names, f"{where} must have a zero-point for every value", sorted(member.zeros)
+    )
+    require(set(member.scales) == names, f"{where} must have a scale for every value", sorted(member.scales))
+    for name, value in program.values.items():
+        zero, scale = member.zeros[name], member.scales[name]
+        right = type(zero) is int and 0 <= zero < 1 << value.bits
+        require(right, f"{where}: the zero-point of '{name}' must be a code of {value.bits} bits", zero)
+        right = SMALLEST_SCALE <= scale <= LARGEST_SCALE
+        require(
+            right, f"{where}: the scale of '{name}' must be above 0 and S (q − Z) finite in float32", scale
+        )
+    for name, sigma in member.deviations.items():
+        right = math.isfinite(sigma) and sigma > 0
+        require(right, f"{where}: the deviation of '{name}' must be finite and above 0", sigma)
+    known = set(gaussian_ops(program))
+    require(set(member.deviations) <= known, f"{where} must have deviations of Gaussian ops only", known)
+    strange = set(member.constants) - {op.name for op in program.ops}
+    require(not strange, f"{where} must have constants for ops of the program only", sorted(strange)[:1])
+    return [_check_constants(program, op, member, where) for op in program.ops]
+
+
+def _check_constants(program: Program, op: Op, member: Member, where: str) -> Bound:
+    declared = {constant.name: constant for constant in op.constants(program.values)}
+    held = member.constants.get(op.name, {})
+    require(set(held) == set(declared), f"{where}: '{op.name}' must have {sorted(declared)}", sorted(held))
+    for name, constant in declared.items():
+        _check_constant(held[name], constant, f"{where}: '{op.name}': {name}")
+    grids, shapes = program.grids(op, member), [program.values[name].shape for name in op.inputs]
+    try:
+        check_codes(op, held, grids)
+        bound = accumulator_bound(op, held, grids, shapes)
+        _check_bound(op, bound)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error.must}", error.got, error.do) from None
+    return bound
+
+
+def _check_constant(codes: Tensor, constant: Constant, where: str) -> None:
+    require(isinstance(codes, Tensor), f"{where} must be a tensor", type(codes).__name__)
+    whole = not (codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool)
+    require(whole, f"{where} must be integers", codes.dtype)
+    shape = tuple(codes.shape)
+    require(shape == constant.shape, f"{where} must have the shape {constant.shape}", shape)
+    low, high = code_range(constant.bits, constant.signed)
+    least, most = int(codes.min()), int(codes.max())
+    require(low <= least and most <= high, f"{where} must lie in {low} … {high}", f"{least} … {most}")
+
+
+def _check_bound(op: Op, bound: Bound) -> None:
+    if bound.accumulator > ACCUMULATOR_LIMIT:
+        raise BadInput(
+            f"the sums of '{op.name}' must fit int32, whatever the input",
+            f"up to {bound.accumulator}, above 2^31 − 1",
+            "give the layer fewer inputs a channel, or fewer bits",
+        )
+    if bound.product > PRODUCT_LIMIT:
+        raise BadInput(
+            f"the rescaled sums of '{op.name}' must stay below 2^62 before their shift",
+            f"{bound.product}",
+            DO,
+        )

@@ -1,0 +1,1 @@
+"""Simulated quantisation: ranges, fake-quantised layers, quantisation-aware training."""

@@ -1,0 +1,170 @@
+"""Exact integer convolutions and products in float lanes, on any device.
+
+float32 holds every integer up to 2^24, so a float32 convolution of centred codes is exact where
+``Σ|w| · max|x| < 2^24`` holds for every output, whatever the order of its sums; otherwise float64 is used
+(2^53). Codes of at most 8 bits are exact in bfloat16 and TF32 too, so those modes do no harm. What may do
+harm is a kernel that transforms its inputs (Winograd): NNPACK is switched off, autocast too, and every shape
+is checked once on each device against float64, with inputs at the limits; one that fails runs in float64.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+_FLOAT32_EXACT = 1 << 24
+_LARGEST_CODE = 256  # up to here a code is exact in the 8 significant bits of bfloat16
+_CHECKED_ROWS = 8
+
+# (operation, shapes, device) → whether float32 gave the integers of float64.
+_verified: dict[tuple[object, ...], bool] = {}
+
+
+def exact_conv(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    *,
+    x_limit: int,
+    w_limit: int,
+    bound: int | None = None,
+) -> Tensor:
+    """``Σ x_c w_c`` over each window, 1-D or 2-D, as exact integers in a float tensor.
+
+    ``x`` (rows, channels, …) and ``weight`` (channels out, channels in / groups, …) hold integers with
+    ``|x| ≤ x_limit`` and ``|w| ≤ w_limit``; ``bound`` is a tighter limit of ``|Σ x w|`` where one is known.
+    Works under ``torch.vmap`` over x, over the weights, or over both.
+    """
+    most = bound if bound is not None else math.prod(weight.shape[1:]) * x_limit * w_limit
+    narrow = _narrow(most, x_limit, w_limit)
+    parameters = (list(stride), list(padding), list(dilation), groups)
+    return _conv(x, weight, *parameters, x_limit if narrow else 0)
+
+
+def exact_linear(
+    x: Tensor, weight: Tensor, *, x_limit: int, w_limit: int, bound: int | None = None
+) -> Tensor:
+    """``Σ x_c w_c`` over the last axis, as exact integers in a float tensor; as ``exact_conv`` otherwise."""
+    most = bound if bound is not None else weight.shape[-1] * x_limit * w_limit
+    return _linear(x, weight, x_limit if _narrow(most, x_limit, w_limit) else 0)
+
+
+def _narrow(most: int, x_limit: int, w_limit: int) -> bool:
+    return most < _FLOAT32_EXACT and max(x_limit, w_limit) <= _LARGEST_CODE
+
+
+# Custom ops, so that under vmap the tensors can be folded into one plain call whose shape can be checked.
+# ``x_limit`` is 0 where float64 is needed.
+@torch.library.custom_op("qbayes::exact_conv", mutates_args=())
+def _conv(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    x_limit: int,
+) -> Tensor:
+    convolve: Callable[..., Tensor] = F.conv1d if weight.dim() == 3 else F.conv2d
+    key = ("conv", *stride, "p", *padding, "d", *dilation, "g", groups)
+    return _run(lambda a, b: convolve(a, b, None, stride, padding, dilation, groups), x, weight, key, x_limit)
+
+
+@_conv.register_fake
+def _(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    x_limit: int,
+) -> Tensor:
+    dtype = torch.float32 if x_limit else torch.float64
+    spans = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    lengths = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in spans]
+    return x.new_empty((x.shape[0], weight.shape[0], *lengths), dtype=dtype)
+
+
+@_conv.register_vmap
+def _(
+    info: object,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    x_limit: int,
+) -> tuple[Tensor, int]:
+    return _over_batch(
+        lambda a, b: _conv(a, b, stride, padding, dilation, groups, x_limit), x, weight, in_dims
+    )
+
+
+@torch.library.custom_op("qbayes::exact_linear", mutates_args=())
+def _linear(x: Tensor, weight: Tensor, x_limit: int) -> Tensor:
+    rows = x.reshape(-1, x.shape[-1])
+    out = _run(F.linear, rows, weight, ("linear",), x_limit)
+    return out.view(*x.shape[:-1], weight.shape[0])
+
+
+@_linear.register_fake
+def _(x: Tensor, weight: Tensor, x_limit: int) -> Tensor:
+    dtype = torch.float32 if x_limit else torch.float64
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtype)
+
+
+@_linear.register_vmap
+def _(
+    info: object, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, x_limit: int
+) -> tuple[Tensor, int]:
+    return _over_batch(lambda a, b: _linear(a, b, x_limit), x, weight, in_dims)
+
+
+def _over_batch(
+    run: Callable[[Tensor, Tensor], Tensor], x: Tensor, weight: Tensor, in_dims: tuple[int | None, ...]
+) -> tuple[Tensor, int]:
+    """Fold a batch of inputs into their rows; with a batch of weights, one call for each."""
+    x_dim, weight_dim = in_dims[:2]
+    if weight_dim is None:
+        batch = x.movedim(x_dim or 0, 0)
+        return run(batch.flatten(0, 1), weight).unflatten(0, batch.shape[:2]), 0
+    weights = weight.movedim(weight_dim, 0)
+    inputs = x.movedim(x_dim, 0) if x_dim is not None else x.expand(weights.shape[0], *x.shape)
+    return torch.stack([run(a, b) for a, b in zip(inputs.unbind(), weights.unbind(), strict=True)]), 0
+
+
+def _run(
+    operation: Callable[[Tensor, Tensor], Tensor],
+    x: Tensor,
+    weight: Tensor,
+    key: tuple[object, ...],
+    x_limit: int,
+) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False), torch.backends.nnpack.flags(enabled=False):
+        if not x_limit or x.numel() == 0:
+            return operation(x.double(), weight.double()).to(torch.float32 if x_limit else torch.float64)
+        full_key = (*key, x.shape, weight.shape, str(x.device))
+        if full_key not in _verified:
+            _verified[full_key] = _agrees(operation, x, weight.float(), x_limit)
+        if _verified[full_key]:
+            return operation(x.float(), weight.float())
+        # the dtype stays that of the bound, whichever kernel computed it: it is exact in both.
+        return operation(x.double(), weight.double()).float()
+
+
+def _agrees(operation: Callable[[Tensor, Tensor], Tensor], x: Tensor, weight: Tensor, x_limit: int) -> bool:
+    """Whether float32 gives float64's integers for inputs at ±x_limit and between, on rows spread over x."""
+    generator = torch.Generator(x.device).manual_seed(0)
+    wide = torch.randint(-x_limit, x_limit + 1, x.shape, generator=generator, device=x.device)
+    probe = torch.where(wide % 2 == 0, wide.sign() * x_limit, wide).float()
+    rows = torch.linspace(0, x.shape[0] - 1, min(_CHECKED_ROWS, x.shape[0])).long().to(x.device)
+    fast = operation(probe, weight)[rows]
+    return torch.equal(fast.double(), operation(probe[rows].double(), weight.double()))

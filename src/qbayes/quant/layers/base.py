@@ -1,0 +1,90 @@
+"""What fake-quantised layers share: two ways to compute, a quantiser behind, limits on the codes."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.quant.coded import Coded
+from qbayes.quant.fixed_point import fixed_point, real
+from qbayes.quant.quantizer import Quantizer
+
+Constants = dict[str, Tensor]
+Limits = tuple[float, float]
+UNLIMITED: Limits = (-math.inf, math.inf)
+
+
+class QuantLayer(nn.Module, ABC):
+    """One node of the quantised network.
+
+    Training: ``simulate`` on float tensors, rounding passed straight through. Evaluation: ``compute`` on
+    codes, rounding like the integer op that the layer becomes.
+    """
+
+    def forward(self, *inputs: Tensor | Coded) -> Tensor | Coded:
+        return self.simulate(*inputs) if self.training else self.compute(*inputs)  # pyright: ignore[reportArgumentType]
+
+    @abstractmethod
+    def simulate(self, *inputs: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def compute(self, *inputs: Coded) -> Coded: ...
+
+
+class Requantised(QuantLayer):
+    """A layer that computes new numbers and puts them on a grid of their own.
+
+    ``limits`` are those of the activation folded into it (ReLU is ``(0, ∞)``), in real units.
+    ``constants`` are the integers that the layer's op will have; ``compute`` uses the same ones, in float
+    lanes.
+    """
+
+    def __init__(self, out: Quantizer, limits: Limits = UNLIMITED) -> None:
+        super().__init__()
+        self.out = out
+        self.limits = limits
+
+    def finished(self, y: Tensor) -> Tensor:
+        """The activation and the fake-quantiser behind a float result."""
+        low, high = self.limits
+        if low > -math.inf or high < math.inf:
+            y = torch.relu(y) if self.limits == (0.0, math.inf) else y.clamp(low, high)
+        return self.out(y)
+
+    def clamp_constants(self) -> Constants:
+        """``low`` and ``high``: the limits as codes, inside the output's range."""
+        scale, zero = self.out.grid()
+        codes = torch.stack([self._limit_code(limit, scale, zero) for limit in self.limits])
+        return {"low": codes[:1], "high": codes[1:]}
+
+    def _limit_code(self, limit: float, scale: Tensor, zero: Tensor) -> Tensor:
+        top = (1 << self.out.bits) - 1
+        if math.isinf(limit):
+            return torch.full_like(zero, 0 if limit < 0 else top).to(torch.int64)
+        return (zero.double() + (limit / scale.double()).round()).clamp(0, top).to(torch.int64)
+
+    def coded(self, steps: Tensor, constants: Constants) -> Coded:
+        """``q = clamp(Z + round(steps), low, high)`` from a result in steps of the output's scale."""
+        scale, zero = self.out.grid()
+        codes = steps.round() + zero.double()
+        codes = codes.clamp(constants["low"].double(), constants["high"].double())
+        return Coded(codes.float(), scale, zero, self.out.bits)
+
+
+def multiplier_constants(multipliers: Tensor) -> Constants:
+    """``M ≈ multiplier / 2^shift`` as one-dimensional constants."""
+    code, shift = fixed_point(multipliers.double().reshape(-1))
+    return {"multiplier": code, "shift": shift}
+
+
+def real_multiplier(constants: Constants, ndim: int, axis: int = 1) -> Tensor:
+    """``multiplier / 2^shift`` in float64, shaped to act along ``axis`` of a tensor with ``ndim`` axes."""
+    return shaped(real(constants["multiplier"], constants["shift"]), ndim, axis)
+
+
+def shaped(values: Tensor, ndim: int, axis: int) -> Tensor:
+    """A vector (of one element or one a channel) as a tensor that broadcasts along ``axis``."""
+    shape = [1] * ndim
+    shape[axis] = values.numel()
+    return values.view(shape)

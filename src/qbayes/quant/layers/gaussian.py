@@ -1,0 +1,252 @@
+"""Gaussian weights on integer grids: ``w = μ + σ ε`` from codes of μ, σ and ε.
+
+    n = clamp(round(σ_q e M_n), ±(2^(b−1) − 1)),     M_n = ± S_σ S_ε / S_n
+
+One grid: ``w_q = clamp(μ_q + n)`` with ``S_n = S_μ``. On a coarse grid the rounding swallows the noise (all of
+it for σ < S_μ / 8) or inflates it, and a deterministic network would pass for a Bayesian one. There the noise
+has an accumulator of its own, ``Σ x μ_q`` and ``Σ x n`` with two scales: ``S_n`` is a near-optimal step for
+the channel's σ, and the unit in which n is counted behind the accumulator is such that its variance is the
+wanted one, ``S_n'² Σ Var(n) = Σ σ²``. The sign is that of a folded BatchNorm.
+
+The paper's scheme (``gaussian="single"``) quantises σ·ε and μ + σ·ε with grids of their own.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qbayes import noise
+from qbayes.posterior.gaussian import GaussianLayer
+from qbayes.quant.coded import Coded
+from qbayes.quant.epsilon import GAUSSIAN_STEPS, epsilon_codes, epsilon_scale, epsilon_table
+from qbayes.quant.fixed_point import fixed_point, real, shared_shifts
+from qbayes.quant.layers.base import Constants, multiplier_constants, real_multiplier, shaped
+from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes, raise_scale
+from qbayes.quant.quantizer import Quantizer
+
+# one grid keeps the noise if its variance ratio stays this close to 1.
+_KEPT = (0.9, 1.1)
+# weights of a channel from which its variance is computed.
+_SAMPLE = 512
+_LEAST_VARIANCE = 1e-16
+_LEAST_SIGMA = 1e-30
+_BIAS_SIGMA_LEVELS = 255.0
+
+
+class GaussianWeights(GaussianLayer):
+    """The Gaussian of one layer, folded, with the quantisers of its mean and deviation.
+
+    ``draw_weights`` gives codes: of the weights on one grid, of the noise alone on two.
+    """
+
+    def __init__(
+        self,
+        layer: GaussianLayer,
+        gain: Tensor | None,
+        bias: Tensor | None,
+        quantizer: Quantizer,
+        sigma_quantizer: Quantizer,
+        noise_bits: int,
+        geometry: Geometry | None,
+        train_sigma: bool,
+    ) -> None:
+        nn.Module.__init__(self)
+        self.site, self.bias_site, self.first_sigma = layer.site, layer.bias_site, layer.first_sigma
+        self.described = layer.described
+        self.geometry, self.noise_bits = geometry, noise_bits
+        channels = len(layer.weight_mean)
+        factor = torch.ones(channels).to(layer.weight_mean) if gain is None else gain.to(layer.weight_mean)
+        by_channel = shaped(factor, layer.weight_mean.ndim, 0)
+        self.weight_mean = nn.Parameter(layer.weight_mean.detach() * by_channel)
+        self.weight_rho = nn.Parameter(
+            _rho(layer.weight_sigma.detach() * by_channel.abs()), requires_grad=train_sigma
+        )
+        self.bias_mean = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.bias_rho = None
+        if layer.bias_rho is not None:
+            spread = F.softplus(layer.bias_rho.detach()) * factor.abs()
+            self.bias_rho = nn.Parameter(_rho(spread), requires_grad=train_sigma)
+        self.quantizer, self.sigma_quantizer = quantizer, sigma_quantizer
+        # members of one ensemble become one program: where one needs two grids, all have them.
+        self.always_two = False
+        self.register_buffer("sign", torch.where(factor < 0, -1.0, 1.0))
+        self.register_buffer("grids", torch.ones((), dtype=torch.int64))
+        self.register_buffer("noise_step", torch.ones(channels))
+        self.register_buffer("noise_unit", torch.ones(channels))
+        self.register_buffer("variance_ratio", torch.ones(()))
+
+    sign: Tensor
+    grids: Tensor
+    noise_step: Tensor
+    noise_unit: Tensor
+    variance_ratio: Tensor
+
+    @property
+    def channel_axis(self) -> int:
+        return -1 if self.geometry is None else 1
+
+    @property
+    def largest_scale(self) -> Tensor:
+        """The largest scale that multiplies an accumulator."""
+        return torch.maximum(self.quantizer.grid()[0].max(), self.noise_unit.max())
+
+    @property
+    def limit(self) -> int:
+        return (1 << (self.quantizer.bits - 1)) - 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.simulate(x)
+
+    def simulate(self, x: Tensor) -> Tensor:
+        """Local reparametrisation with fake-quantised mean and deviation."""
+        mean = apply_weights(self.geometry, x, self.quantizer(self.weight_mean), self.bias_mean)
+        sigma = self.sigma_quantizer(self.weight_sigma)
+        spread = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
+        variance = apply_weights(self.geometry, x * x, sigma * sigma, spread)
+        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * torch.randn_like(mean)
+
+    def calibrate(self) -> None:
+        """Set the ranges from the means and deviations as they are."""
+        self.quantizer.calibrate(self.weight_mean, "the weights' means")
+        self.sigma_quantizer.calibrate(self.weight_sigma, "the weights' deviations")
+
+    @torch.no_grad()
+    def settle(self, x_scale: Tensor) -> None:
+        """Choose one grid or two, and the noise's step and unit, from the weights as they are now."""
+        raise_scale(self.quantizer, self.bias_mean, x_scale)
+        step, _ = self.quantizer.grid()
+        channels = len(self.weight_mean)
+        one_grid = step.expand(channels).clone()
+        ratio, _ = self._ratio(one_grid, with_mean=True)
+        sigma = self.weight_sigma.flatten(1).double()
+        if _KEPT[0] <= ratio <= _KEPT[1] and not self.always_two:
+            self.grids.fill_(1)
+            self.noise_step.copy_(one_grid)
+            self.noise_unit.copy_(one_grid)
+            self.variance_ratio.fill_(ratio)
+            return
+        wanted = sigma.square().mean(1)
+        fine = (GAUSSIAN_STEPS[self.quantizer.bits] * wanted.sqrt()).clamp_min(_LEAST_SIGMA).float()
+        _, variance = self._ratio(fine, with_mean=False)
+        # S_n' with S_n'² Var(n) = σ² on average over the channel; a channel without noise keeps its step.
+        unit = torch.where(variance > 0, (self._wanted(sigma) / variance).sqrt(), fine.double())
+        self.grids.fill_(2)
+        self.noise_step.copy_(fine)
+        self.noise_unit.copy_(unit.float())
+        kept = (unit.square() * variance).sum() / self._wanted(sigma).sum().clamp_min(_LEAST_SIGMA)
+        self.variance_ratio.fill_(float(kept))
+
+    def _wanted(self, sigma: Tensor) -> Tensor:
+        return _sampled(sigma).square().mean(1)
+
+    def _ratio(self, step: Tensor, with_mean: bool) -> tuple[float, Tensor]:
+        """``Σ S² Var(code) / Σ σ²`` and each channel's mean Var(code), exactly over the table of ε."""
+        sigma = _sampled(self.sigma_codes().flatten(1).double())
+        mean = _sampled(self.mean_codes().flatten(1).double()) if with_mean else torch.zeros_like(sigma)
+        multiplier = self._noise_multiplier(step)[:, None]
+        levels, counts = torch.unique(epsilon_table(self.noise_bits), return_counts=True)
+        first, second = torch.zeros_like(sigma), torch.zeros_like(sigma)
+        for level, count in zip(levels.tolist(), counts.tolist(), strict=True):
+            code = (sigma * (level * multiplier)).round().clamp(-self.limit, self.limit)
+            code = (mean + code).clamp(-self.limit, self.limit)
+            first += count * code
+            second += count * code * code
+        total = float(counts.sum())
+        variance = (second / total - (first / total).square()).mean(1)
+        wanted = self._wanted(self.weight_sigma.flatten(1).double())
+        got = (step.double().square() * variance).sum()
+        return float(got / wanted.sum().clamp_min(_LEAST_SIGMA)), variance
+
+    def mean_codes(self) -> Tensor:
+        return self.quantizer.codes(self.weight_mean)
+
+    def sigma_codes(self) -> Tensor:
+        return self.sigma_quantizer.codes(self.weight_sigma)
+
+    def _noise_multiplier(self, step: Tensor) -> Tensor:
+        """``M_n`` of each channel in the form that integers hold."""
+        return real(*fixed_point(self._real_noise_multiplier(step)))
+
+    def _real_noise_multiplier(self, step: Tensor) -> Tensor:
+        sigma_scale, _ = self.sigma_quantizer.grid()
+        return self.sign.double() * sigma_scale.double() * epsilon_scale(self.noise_bits) / step.double()
+
+    def draw_weights(self, seed: int, draws: Tensor) -> dict[int, Tensor]:
+        shape = tuple(self.weight_mean.shape)
+        epsilon = epsilon_codes(seed, self.site, draws, shape, self.noise_bits)
+        drawn = {self.site: self._codes(epsilon)}
+        if self.bias_site is not None and self.bias_mean is not None:
+            codes = epsilon_codes(seed, self.bias_site, draws, tuple(self.bias_mean.shape), self.noise_bits)
+            drawn[self.bias_site] = codes.float()
+        return drawn
+
+    def _codes(self, epsilon: Tensor) -> Tensor:
+        """Codes of the weights (one grid) or of the noise (two), ``(draws, *weight)``."""
+        multiplier = shaped(self._noise_multiplier(self.noise_step), epsilon.ndim, 1)
+        codes = (self.sigma_codes().double() * epsilon * multiplier).round().clamp(-self.limit, self.limit)
+        if int(self.grids) == 1:
+            codes = (codes + self.mean_codes()).clamp(-self.limit, self.limit)
+        return codes.float()
+
+    def constants(self, x: Coded, out_scale: Tensor) -> Constants:
+        scale, _ = self.quantizer.grid()
+        codes = self.mean_codes()
+        found = {"mean": codes.to(torch.int8), "sigma": self.sigma_codes().to(torch.uint8)}
+        noise_code, noise_shift = fixed_point(self._real_noise_multiplier(self.noise_step))
+        found |= {"noise_multiplier": noise_code, "noise_shift": noise_shift}
+        found["bias"] = bias_codes(self.bias_mean, x.scale, scale, len(codes), codes.device)
+        main = x.scale.double() * scale.double().reshape(-1) / out_scale.double()
+        if int(self.grids) == 2:
+            second = x.scale.double() * self.noise_unit.double() / out_scale.double()
+            both, shift = shared_shifts(torch.stack([main.expand_as(second), second]))
+            found |= {"multiplier": both[0], "second_multiplier": both[1], "shift": shift}
+        else:
+            found |= multiplier_constants(main)
+        if self.bias_rho is not None:
+            found |= self._bias_noise(x.scale, scale)
+        return found
+
+    def _bias_noise(self, x_scale: Tensor, scale: Tensor) -> Constants:
+        """``b = b_q + round(σ_b,q e M_b)`` at scale S_x S_w."""
+        assert self.bias_rho is not None
+        sigma = F.softplus(self.bias_rho).double()
+        unit = (sigma.max() / _BIAS_SIGMA_LEVELS).clamp_min(_LEAST_SIGMA)
+        factor = self.sign.double() * unit * epsilon_scale(self.noise_bits)
+        code, shift = fixed_point(factor / (x_scale.double() * scale.double()))
+        codes = (sigma / unit).round().to(torch.uint8)
+        return {"bias_sigma": codes, "bias_noise_multiplier": code, "bias_noise_shift": shift}
+
+    def steps(self, x: Coded, constants: Constants) -> Tensor:
+        stream, axis = noise.current(), self.channel_axis
+        mean = constants["mean"].float()
+        drawn = None if stream is None else stream.weights[self.site]
+        single = drawn is not None and int(self.grids) == 1
+        total = accumulate(self.geometry, x, drawn if single and drawn is not None else mean, 127, None)
+        total = total + shaped(self.bias_of_draw(constants), total.ndim, axis)
+        steps = total * real_multiplier(constants, total.ndim, axis)
+        if drawn is not None and int(self.grids) == 2:
+            spread = accumulate(self.geometry, x, drawn, 127, None)
+            second = real(constants["second_multiplier"], constants["shift"])
+            steps = steps + spread * shaped(second, total.ndim, axis)
+        return steps
+
+    def bias_of_draw(self, constants: Constants) -> Tensor:
+        """The integer bias with its own noise, where it has one."""
+        stream, bias = noise.current(), constants["bias"].double()
+        if stream is None or self.bias_site is None:
+            return bias
+        multiplier = real(constants["bias_noise_multiplier"], constants["bias_noise_shift"])
+        code = stream.weights[self.bias_site].double() * constants["bias_sigma"].double()
+        return bias + (code * multiplier).round()
+
+
+def _rho(sigma: Tensor) -> Tensor:
+    """``ρ`` with softplus(ρ) = σ; a deviation of nothing becomes one of 1e-30."""
+    sigma = sigma.double().clamp_min(_LEAST_SIGMA)
+    return (sigma + torch.log(-torch.expm1(-sigma))).float()
+
+
+def _sampled(by_channel: Tensor) -> Tensor:
+    """At most 512 weights of each channel, evenly spread."""
+    stride = -(-by_channel.shape[1] // _SAMPLE)
+    return by_channel[:, ::stride]

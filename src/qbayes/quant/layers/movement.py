@@ -1,0 +1,148 @@
+"""Layers that move or choose codes and compute none: the grid of their input goes through."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qbayes import noise
+from qbayes.posterior.mask import Mask
+from qbayes.quant.coded import Coded
+from qbayes.quant.layers.base import Constants, QuantLayer
+
+
+class Movement(QuantLayer):
+    """``move`` acts on floats in training and on codes in evaluation."""
+
+    def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.move(x)
+
+    def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return x.moved(self.move(x.codes))
+
+    @abstractmethod
+    def move(self, x: Tensor) -> Tensor: ...
+
+
+class QuantReshape(Movement):
+    """The same codes in another shape; ``shape`` is that of one row."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+
+    def move(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], *self.shape)
+
+
+class QuantPermute(Movement):
+    """Axes in another order; ``order[0]`` is 0, the rows."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        super().__init__()
+        self.order = tuple(order)
+
+    def move(self, x: Tensor) -> Tensor:
+        return x.permute(self.order)
+
+
+class QuantSlice(Movement):
+    """Every ``step``-th position from ``start`` to before ``stop`` along one axis."""
+
+    def __init__(self, axis: int, start: int, stop: int, step: int) -> None:
+        super().__init__()
+        self.axis, self.start, self.stop, self.step = axis, start, stop, step
+
+    def move(self, x: Tensor) -> Tensor:
+        index = (slice(None),) * self.axis + (slice(self.start, self.stop, self.step),)
+        return x[index]
+
+
+class QuantUpsample(Movement):
+    """Every position repeated along the spatial axes."""
+
+    def __init__(self, factors: Sequence[int]) -> None:
+        super().__init__()
+        self.factors = tuple(factors)
+
+    def move(self, x: Tensor) -> Tensor:
+        for axis, factor in enumerate(self.factors, start=2):
+            x = x.repeat_interleave(factor, dim=axis)
+        return x
+
+
+class QuantMaxPool(Movement):
+    """The largest code of each window; padding never wins."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.options = dict(options)
+
+    def move(self, x: Tensor) -> Tensor:
+        o = self.options
+        pool = F.max_pool1d if x.ndim == 3 else F.max_pool2d
+        return pool(x, o["kernel"], o["stride"], o["padding"], o["dilation"], o["ceil_mode"])
+
+
+class QuantPad(QuantLayer):
+    """Positions added around: a constant, or copies of those at the edge."""
+
+    def __init__(self, amounts: Sequence[tuple[int, int]], mode: str, value: float) -> None:
+        super().__init__()
+        self.amounts, self.mode, self.value = tuple(amounts), mode, value
+        # F.pad has the last axis first.
+        self.around = [n for pair in reversed(self.amounts) for n in pair]
+
+    def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._padded(x, self.value)
+
+    def constants(self, x: Coded) -> Constants:
+        if self.mode != "constant":
+            return {}
+        code = (x.zero.double() + (self.value / x.scale.double()).round()).clamp(0, (1 << x.bits) - 1)
+        return {"fill": code.reshape(1).to(torch.int64)}
+
+    def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
+        fill = float(self.constants(x)["fill"]) if self.mode == "constant" else 0.0
+        return x.moved(self._padded(x.codes, fill))
+
+    def _padded(self, x: Tensor, fill: float) -> Tensor:
+        if self.mode == "constant":
+            return F.pad(x, self.around, value=fill)
+        spatial = 2 * (x.ndim - 2)
+        return F.pad(x, self.around[:spatial], mode=self.mode)
+
+
+class QuantMask(QuantLayer):
+    """``q_o = k ? q : Z`` and ``S_o = S / (1 − p)``: one bit, no rounding, no error."""
+
+    def __init__(self, mask: Mask) -> None:
+        super().__init__()
+        self.mask = Mask(mask.rate, mask.site, mask.channelwise)
+
+    def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.mask(x)
+
+    def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
+        stream = noise.current()
+        if stream is None:
+            return x
+        keep = self.mask.keep(x.codes, stream)
+        return Coded(torch.where(keep, x.codes, x.zero), x.scale / (1.0 - self.mask.rate), x.zero, x.bits)
+
+
+class QuantDropout(Movement):
+    """A network's own dropout that is no site: it acts in training only, as it always did."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.module(x)
+
+    def move(self, x: Tensor) -> Tensor:
+        return x

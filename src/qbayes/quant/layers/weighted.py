@@ -1,0 +1,178 @@
+"""Linear maps: convolutions and linear layers with point weights or Gaussian ones.
+
+    q_o = clamp(Z_o + round(M_c (Σ (q_x − Z_x)(q_w − Z_w) + b_q)), low, high),   M_c = S_x S_w,c / S_o
+
+The bias is an integer at scale S_x S_w. A channel whose bias would not fit (|b| ≥ 2^30 S_x S_w: its weights
+are nearly dead) gets a larger S_w when the network settles for evaluation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qbayes.quant.coded import Coded
+from qbayes.quant.exact import exact_conv, exact_linear
+from qbayes.quant.layers.base import (
+    UNLIMITED,
+    Constants,
+    Limits,
+    Requantised,
+    multiplier_constants,
+    real_multiplier,
+    shaped,
+)
+from qbayes.quant.quantizer import Quantizer
+
+_LARGEST_BIAS = float(1 << 30)
+_LARGEST_MULTIPLIER = float(1 << 29)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a convolution moves over its input; ``None`` in its place means a linear layer."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> "Geometry | None":
+        return None if options is None else cls(**options)
+
+
+def apply_weights(geometry: Geometry | None, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The layer's linear map in float."""
+    if geometry is None:
+        return F.linear(x, weight, bias)
+    convolve = F.conv1d if weight.ndim == 3 else F.conv2d
+    g = geometry
+    return convolve(x, weight, bias, g.stride, g.padding, g.dilation, g.groups)
+
+
+def accumulate(geometry: Geometry | None, x: Coded, weight: Tensor, limit: int, bound: int | None) -> Tensor:
+    """``Σ (q_x − Z_x) w`` exactly, in float64; ``weight`` holds centred codes of at most ``limit``."""
+    if geometry is None:
+        total = exact_linear(x.centred, weight, x_limit=x.limit, w_limit=limit, bound=bound)
+    else:
+        g = geometry
+        total = exact_conv(
+            x.centred,
+            weight,
+            g.stride,
+            g.padding,
+            g.dilation,
+            g.groups,
+            x_limit=x.limit,
+            w_limit=limit,
+            bound=bound,
+        )
+    return total.double()
+
+
+class PointWeights(nn.Module):
+    """Weights that are the same in every draw, with their quantiser; a layer called twice shares one."""
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, quantizer: Quantizer, geometry: Geometry | None
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight.detach().clone())
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.quantizer = quantizer
+        self.geometry = geometry
+
+    @property
+    def channel_axis(self) -> int:
+        return -1 if self.geometry is None else 1
+
+    @property
+    def largest_scale(self) -> Tensor:
+        """The largest S_w of a channel."""
+        return self.quantizer.grid()[0].max()
+
+    def simulate(self, x: Tensor) -> Tensor:
+        return apply_weights(self.geometry, x, self.quantizer(self.weight), self.bias)
+
+    def calibrate(self) -> None:
+        """Set the range from the weights as they are."""
+        self.quantizer.calibrate(self.weight, "the weights")
+
+    def settle(self, x_scale: Tensor) -> None:
+        raise_scale(self.quantizer, self.bias, x_scale)
+
+    def constants(self, x: Coded, out_scale: Tensor) -> Constants:
+        """Codes, zero-point, bias and multipliers for an input on the grid of ``x``."""
+        quantizer = self.quantizer
+        scale, zero = quantizer.grid()
+        codes = quantizer.codes(self.weight)
+        found = {"weight": codes.to(torch.int8)}
+        if not quantizer.symmetric:
+            found["weight_zero"] = zero.reshape(-1).to(torch.int8)
+        found["bias"] = bias_codes(self.bias, x.scale, scale, len(self.weight), codes.device)
+        return found | multiplier_constants(x.scale.double() * scale.double() / out_scale.double())
+
+    def steps(self, x: Coded, constants: Constants) -> Tensor:
+        """The result in steps of the output's scale."""
+        weight = constants["weight"].float()
+        if "weight_zero" in constants:
+            weight = weight - shaped(constants["weight_zero"].float(), weight.ndim, 0)
+        bound = int(weight.abs().flatten(1).sum(1).max()) * x.limit
+        total = accumulate(self.geometry, x, weight, 255, bound)
+        axis = self.channel_axis
+        total = total + shaped(constants["bias"].double(), total.ndim, axis)
+        return total * real_multiplier(constants, total.ndim, axis)
+
+
+@torch.no_grad()
+def raise_scale(quantizer: Quantizer, bias: Tensor | None, x_scale: Tensor) -> None:
+    """Raise ``S_w`` where ``|b| / (S_x S_w)`` would reach 2^30."""
+    if bias is None:
+        return
+    scale, _ = quantizer.grid()
+    needed = (bias.detach().double().abs() / (x_scale.double() * _LARGEST_BIAS)).float()
+    quantizer.scale.copy_(torch.maximum(scale, needed if scale.ndim else needed.max()))
+
+
+def bias_codes(
+    bias: Tensor | None, x_scale: Tensor, scale: Tensor, channels: int, device: torch.device
+) -> Tensor:
+    """``round(b / (S_x S_w))`` in int32."""
+    if bias is None:
+        return torch.zeros(channels, dtype=torch.int32, device=device)
+    return (bias.detach().double() / (x_scale.double() * scale.double())).round().to(torch.int32)
+
+
+class QuantWeighted(Requantised):
+    """A convolution or linear layer with what was folded into it."""
+
+    def __init__(self, weights: "PointWeights | Any", out: Quantizer, limits: Limits = UNLIMITED) -> None:
+        super().__init__(out, limits)
+        self.weights = weights
+
+    def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.finished(self.weights.simulate(x))
+
+    def constants(self, x: Coded) -> Constants:
+        scale, _ = self.out.grid()
+        return self.weights.constants(x, scale) | self.clamp_constants()
+
+    @torch.no_grad()
+    def settle(self, x: Coded) -> None:
+        """Make the weights' grids final for an input on the grid of ``x``, and the output's fit them.
+
+        Where an output is next to nothing beside a single product, its scale is raised so that the multiplier
+        M = S_x S_w / S_o has 30 bits before the point at most.
+        """
+        self.weights.settle(x.scale)
+        scale, _ = self.out.grid()
+        largest = x.scale.double() * self.weights.largest_scale.double() / _LARGEST_MULTIPLIER
+        self.out.scale.copy_(torch.maximum(scale, largest.float()))
+
+    def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
+        constants = self.constants(x)
+        return self.coded(self.weights.steps(x, constants), constants)

@@ -1,0 +1,207 @@
+"""Precision: how many bits, and which grids, for every part of a network."""
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from qbayes.errors import BadInput, nearest, unknown_name
+from qbayes.quant.affine import FEWEST_BITS, MOST_BITS
+from qbayes.quant.quantizers import QUANTIZERS
+
+Override = tuple[str, tuple[tuple[str, int | str | None], ...]]
+Overrides = tuple[Override, ...]
+
+BITS = ("weight", "activation", "input", "output", "noise", "sigma")
+FOLLOWS = {"input": "activation", "output": "activation", "sigma": "weight"}
+RANGES = ("weight_range", "activation_range")
+OF_A_LAYER = ("weight", "activation", "granularity", "weight_range", "activation_range", "sigma")
+# what differs from the default in the paper's scheme: one affine grid a tensor, ranges by moving averages, n
+# bits at the network's input and outputs too, σ·ε rounded on a grid of its own, masks on the product's grid.
+PAPER: Mapping[str, Any] = {
+    "activation": 7,
+    "weight_scheme": "affine",
+    "granularity": "tensor",
+    "weight_range": "ema",
+    "activation_range": "ema",
+    "input": None,
+    "output": None,
+    "gaussian": "single",
+    "mask": "product",
+}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Bits (2 … 8) and grids; a small value that checks itself.
+
+    ``input``, ``output`` and ``sigma`` may be None: they then follow ``activation``, ``activation`` and
+    ``weight``. ``noise`` are the bits of ε. ``gaussian="keep"`` gives the noise of Gaussian weights an
+    accumulator of its own wherever the weights' grid would lose it; ``"single"`` rounds σ·ε on its own grid
+    and the sum on the weights' (the paper's). ``mask="exact"`` is one bit with 1/(1−p) in the scale;
+    ``"product"`` rounds the mask with the scale of the product (the paper's).
+
+    ``overrides`` maps patterns of layer names (``"head"``, ``"block.*"``) to what differs there; where
+    several match, the later one wins. It is kept as a tuple of pairs, so that a Precision is hashable.
+    """
+
+    weight: int = 8
+    activation: int = 8
+    weight_scheme: Literal["symmetric", "affine"] = "symmetric"
+    activation_scheme: Literal["affine", "symmetric"] = "affine"
+    granularity: Literal["channel", "tensor"] = "channel"
+    weight_range: str = "lsq"
+    activation_range: str = "lsq"
+    input: int | None = 8
+    output: int | None = 8
+    noise: int = 8
+    sigma: int | None = None
+    gaussian: Literal["keep", "single"] = "keep"
+    mask: Literal["exact", "product"] = "exact"
+    overrides: Mapping[str, Mapping[str, int | str | None]] | Overrides = ()
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": PAPER}
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):  # numpy's own numbers are no JSON, and precisions are recorded.
+                object.__setattr__(self, field.name, value.item())
+        for name in BITS:
+            self._check_bits(name)
+        for name, choices in _choices().items():
+            self._check_choice(name, choices)
+        for name in RANGES:
+            self._check_choice(name, tuple(QUANTIZERS))
+        object.__setattr__(self, "overrides", _as_pairs(self.overrides))
+        for pattern, options in self._pairs:
+            try:
+                dataclasses.replace(self, **dict[str, Any](options), overrides=())
+            except BadInput as error:
+                raise BadInput(f"override '{pattern}': {error.must}", error.got, error.do) from error
+
+    @classmethod
+    def preset(cls, name: str, *, weight: int | None = None, activation: int | None = None) -> "Precision":
+        """``default``, or ``paper``: exactly the scheme of the paper (W8A7 unless bits are given)."""
+        if name not in cls.presets:
+            raise unknown_name("preset of the precision", name, cls.presets)
+        bits = {"weight": weight, "activation": activation}
+        given = {key: value for key, value in bits.items() if value is not None}
+        return cls(**{**cls.presets[name], **given})
+
+    @property
+    def label(self) -> str:
+        """``W8A7``."""
+        return f"W{self.weight}A{self.activation}"
+
+    @property
+    def input_bits(self) -> int:
+        return self.activation if self.input is None else self.input
+
+    @property
+    def output_bits(self) -> int:
+        return self.activation if self.output is None else self.output
+
+    @property
+    def sigma_bits(self) -> int:
+        return self.weight if self.sigma is None else self.sigma
+
+    def for_layer(self, name: str) -> "Precision":
+        """The precision of the layer ``name``: overrides that match it merged in, none left."""
+        changes: dict[str, Any] = {}
+        for pattern, options in self._pairs:
+            if fnmatchcase(name, pattern):
+                changes.update(options)
+        return dataclasses.replace(self, **changes, overrides=())
+
+    def check_overrides(self, layer_names: Iterable[str]) -> None:
+        """Raise where a pattern matches none of the network's layers."""
+        names = list(layer_names)
+        for pattern, _ in self._pairs:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise BadInput(
+                    "an override of the precision must match a layer of the network",
+                    f"'{pattern}' matches none",
+                    nearest(pattern, names),
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; overrides as a list of pairs: their order counts, and that of keys may be lost."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**plain, "overrides": [[pattern, dict(options)] for pattern, options in self._pairs]}
+
+    @classmethod
+    def from_json(cls, data: object) -> "Precision":
+        """The precision that ``to_json`` described; anything else is refused."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(data, Mapping) or set(data) != names:
+            got = sorted(map(str, set(data) ^ names)) if isinstance(data, Mapping) else type(data).__name__
+            raise _malformed(f"exactly the fields {', '.join(sorted(names))}", f"{got!s:.200}")
+        if not isinstance(data["overrides"], list):
+            raise _malformed("overrides as a list of pairs", f"{data['overrides']!r:.200}")
+        return cls(**{name: data[name] for name in names})
+
+    @property
+    def _pairs(self) -> Overrides:
+        assert isinstance(self.overrides, tuple)
+        return self.overrides
+
+    def _check_bits(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is None and name in FOLLOWS:
+            return
+        # True is an int to Python.
+        if isinstance(value, bool) or not isinstance(value, int) or not FEWEST_BITS <= value <= MOST_BITS:
+            more = f", or None to follow {FOLLOWS[name]}" if name in FOLLOWS else ""
+            raise BadInput(
+                f"{name} must be a whole number of bits from {FEWEST_BITS} to {MOST_BITS}{more}",
+                f"{value!r:.200}",
+                f"change {name}",
+            )
+
+    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, str) or value not in choices:
+            raise unknown_name(name.replace("_", " "), f"{value!s:.200}", choices)
+
+
+def _choices() -> dict[str, tuple[str, ...]]:
+    """The names that each field with a Literal type allows."""
+    hints = typing.get_type_hints(Precision)
+    return {name: typing.get_args(hint) for name, hint in hints.items() if typing.get_origin(hint) is Literal}
+
+
+def _as_pairs(overrides: object) -> Overrides:
+    """Overrides as they came (a mapping, or pairs) as a tuple of pairs of plain values."""
+    items = list(overrides.items()) if isinstance(overrides, Mapping) else overrides
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        raise _malformed("overrides as a mapping from layer names to options", f"{overrides!r:.200}")
+    pairs = tuple(_as_pair(item) for item in items)
+    if len({pattern for pattern, _ in pairs}) < len(pairs):
+        raise _malformed("each pattern of layer names once", ", ".join(pattern for pattern, _ in pairs))
+    return pairs
+
+
+def _as_pair(item: object) -> Override:
+    match item:
+        case (str() as pattern, Mapping() as options):
+            listed = list(options.items())
+        case (str() as pattern, tuple() as options):
+            listed = list(options)
+        case _:
+            raise _malformed("an override as a layer name and its options", f"{item!r:.200}")
+    for option in listed:
+        if not isinstance(option, tuple) or len(option) != 2 or not isinstance(option[0], str):
+            raise _malformed(f"options by name in the override '{pattern}'", f"{option!r:.200}")
+        if option[0] not in OF_A_LAYER:
+            raise unknown_name(f"option of the override '{pattern}'", option[0], OF_A_LAYER)
+    plain = [(key, value.item() if isinstance(value, np.generic) else value) for key, value in listed]
+    return pattern, tuple(plain)
+
+
+def _malformed(must: str, got: str) -> BadInput:
+    return BadInput(f"a precision must have {must}", got, "see the documentation of qbayes.Precision")

@@ -1,0 +1,232 @@
+"""From a float network to a fake-quantised one: trace, fold, and put a quantiser behind every computation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput
+from qbayes.posterior.gaussian import GaussianLayer
+from qbayes.posterior.likelihood import ConstantNoise
+from qbayes.posterior.mask import Mask
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.quant.convert import graph_of
+from qbayes.quant.fold import fold, folded_bias, folded_weight
+from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
+from qbayes.quant.layers.elementwise import (
+    QuantAdd,
+    QuantAffine,
+    QuantConcat,
+    QuantInput,
+    QuantLookup,
+    QuantMaskProduct,
+    QuantMul,
+    QuantRescale,
+)
+from qbayes.quant.layers.gaussian import GaussianWeights
+from qbayes.quant.layers.movement import (
+    QuantDropout,
+    QuantMask,
+    QuantMaxPool,
+    QuantPad,
+    QuantPermute,
+    QuantReshape,
+    QuantSlice,
+    QuantUpsample,
+)
+from qbayes.quant.layers.pool import QuantAverage
+from qbayes.quant.layers.single_grid import SingleGridWeights
+from qbayes.quant.layers.weighted import Geometry, PointWeights, QuantWeighted
+from qbayes.quant.network import QuantNetwork, Step
+from qbayes.quant.nodes import Graph, Node
+from qbayes.quant.precision import Precision
+from qbayes.quant.quantizer import Quantizer
+from qbayes.quant.trace import EXAMPLE_ROWS
+
+
+def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) -> nn.Module:
+    """The fake-quantised network of one member, for people with a training loop of their own.
+
+    Training mode simulates quantisation (the first batch sets the ranges, or calibrate on some); evaluation
+    mode computes on codes. ``qb.quantize`` does all this with our loop.
+    """
+    if not isinstance(posterior, NetworkPosterior):
+        raise BadInput(
+            "a float posterior is needed", type(posterior).__name__, "give what qb.fit or load_posterior gave"
+        )
+    if not 0 <= member < len(posterior.networks):
+        count = len(posterior.networks)
+        raise BadInput(f"the member must be 0 … {count - 1}", f"{member}", "choose one of the members")
+    return quantised_module(posterior.networks[member], posterior.signature.input_shape, precision)
+
+
+def quantised_module(network: nn.Module, input_shape: tuple[int, ...], precision: Precision) -> nn.Module:
+    """As ``prepare``, for a module; a constant noise stays around it in float, as part of the likelihood."""
+    if isinstance(network, ConstantNoise):
+        inner = quant_network(network.network, input_shape, precision)
+        wrapped = ConstantNoise(inner, tuple(network.tenth_log_variance.shape))
+        wrapped.tenth_log_variance.data.copy_(network.tenth_log_variance)
+        return wrapped
+    return quant_network(network, input_shape, precision)
+
+
+def quant_network(network: nn.Module, input_shape: tuple[int, ...], precision: Precision) -> QuantNetwork:
+    device = next((value.device for value in network.state_dict().values()), torch.device("cpu"))
+    example = torch.zeros(EXAMPLE_ROWS, *input_shape, device=device)
+    graph = fold(graph_of(network, example))
+    if precision.mask == "product":
+        _quantise_masks(graph)
+    precision.check_overrides([node.name for node in graph.nodes])
+    return Builder(graph, precision).build(input_shape).to(device)
+
+
+def _quantise_masks(graph: Graph) -> None:
+    """The paper's mask product: a quantiser behind every mask."""
+    for node in [node for node in graph.nodes if node.kind == "mask"]:
+        readers = graph.users(node)
+        product = Node("product", f"{node.name}.product", [node], node.shape)
+        for reader in readers:
+            reader.inputs = [product if source is node else source for source in reader.inputs]
+        graph.heads = {name: product if head is node else head for name, head in graph.heads.items()}
+        graph.nodes.insert(graph.nodes.index(node) + 1, product)
+
+
+class Builder:
+    """Makes the layer of each node."""
+
+    def __init__(self, graph: Graph, precision: Precision) -> None:
+        self.graph, self.precision = graph, precision
+        self.answers = graph.producers(graph.heads.values())
+        self.weights: dict[int, nn.Module] = {}
+
+    def build(self, input_shape: tuple[int, ...]) -> QuantNetwork:
+        nodes = self.graph.nodes
+        steps = [Step(node.name, tuple(source.name for source in node.inputs)) for node in nodes]
+        layers = [_MAKERS[node.kind](self, node) for node in nodes]
+        heads = {head: node.name for head, node in self.graph.heads.items()}
+        return QuantNetwork(steps, layers, heads, input_shape)
+
+    def out(self, node: Node) -> Quantizer:
+        """The quantiser of a node's output."""
+        at = self.precision.for_layer(node.name)
+        bits = at.activation
+        if id(node) in self.answers:
+            bits = self.precision.output_bits
+        if node.kind == "input":
+            bits = self.precision.input_bits
+        # the input's range is that of the data: there is nothing to trade by moving it.
+        learn = node.kind != "input"
+        symmetric = at.activation_scheme == "symmetric"
+        return Quantizer(bits, rule=at.activation_range, signed=False, symmetric=symmetric, learn=learn)
+
+    def weight_quantizer(self, at: Precision, channels: int) -> Quantizer:
+        return Quantizer(
+            at.weight,
+            rule=at.weight_range,
+            signed=True,
+            symmetric=at.weight_scheme == "symmetric",
+            channels=channels if at.granularity == "channel" else None,
+        )
+
+    def weighted(self, node: Node) -> QuantLayer:
+        module = node.module
+        assert module is not None
+        if id(module) not in self.weights:
+            make = self._gaussian if isinstance(module, GaussianLayer) else self._point
+            self.weights[id(module)] = make(node, module)
+        return QuantWeighted(self.weights[id(module)], self.out(node), _limits(node))
+
+    def _point(self, node: Node, module: Any) -> PointWeights:
+        gain, shift = node.options.get("gain"), node.options.get("shift")
+        weight = folded_weight(module.weight.detach(), gain)
+        bias: Tensor | None = None
+        if module.bias is not None or gain is not None:
+            bias = folded_bias(module.bias, gain, shift, len(weight))
+        quantizer = self.weight_quantizer(self.precision.for_layer(node.name), len(weight))
+        return PointWeights(weight, bias, quantizer, Geometry.of(node.options["geometry"]))
+
+    def _gaussian(self, node: Node, module: Any) -> GaussianWeights:
+        at = self.precision.for_layer(node.name)
+        gain, shift = node.options.get("gain"), node.options.get("shift")
+        channels = len(module.weight_mean)
+        bias: Tensor | None = None
+        if module.bias_mean is not None or gain is not None:
+            bias = folded_bias(module.bias_mean, gain, shift, channels)
+        quantizer = self.weight_quantizer(at, channels)
+        sigma = Quantizer(
+            at.sigma_bits,
+            rule="minmax",
+            signed=False,
+            symmetric=True,
+            channels=channels if at.granularity == "channel" else None,
+            weight=True,
+        )
+        geometry = Geometry.of(node.options["geometry"])
+        if at.gaussian == "keep":
+            self._check_keeping(node, at)
+            return GaussianWeights(
+                module, gain, bias, quantizer, sigma, at.noise, geometry, train_sigma=False
+            )
+        self._check_single(node, at)
+        parts = [
+            Quantizer(at.weight, rule=at.weight_range, signed=True, symmetric=symmetric, weight=False)
+            for symmetric in (True, at.weight_scheme == "symmetric")
+        ]
+        return SingleGridWeights(module, gain, bias, quantizer, sigma, *parts, at.noise, geometry)
+
+    def _check_keeping(self, node: Node, at: Precision) -> None:
+        if at.weight_scheme != "symmetric":
+            raise BadInput(
+                "Gaussian weights that keep their noise are symmetric about 0",
+                f"weight_scheme='{at.weight_scheme}' at '{node.name}'",
+                "use weight_scheme='symmetric', or gaussian='single', the paper's grid",
+            )
+
+    def _check_single(self, node: Node, at: Precision) -> None:
+        if at.granularity != "tensor" or at.weight_scheme != "affine":
+            raise BadInput(
+                "the paper's single grid has one affine scale a tensor",
+                f"granularity='{at.granularity}', weight_scheme='{at.weight_scheme}' at '{node.name}'",
+                "use granularity='tensor' and weight_scheme='affine', or gaussian='keep'",
+            )
+
+
+def _limits(node: Node) -> Limits:
+    return node.options.get("clamp", UNLIMITED)
+
+
+def _clamp(builder: Builder, node: Node) -> QuantLayer:
+    return QuantRescale(builder.out(node), (node.options["low"], node.options["high"]))
+
+
+def _mask(builder: Builder, node: Node) -> QuantLayer:
+    assert isinstance(node.module, Mask)
+    return QuantMask(node.module)
+
+
+def _dropout(builder: Builder, node: Node) -> QuantLayer:
+    assert node.module is not None
+    return QuantDropout(node.module)
+
+
+_MAKERS: dict[str, Callable[[Builder, Node], QuantLayer]] = {
+    "input": lambda b, n: QuantInput(b.out(n)),
+    "weighted": lambda b, n: b.weighted(n),
+    "add": lambda b, n: QuantAdd(n.options["factors"], b.out(n), _limits(n)),
+    "mul": lambda b, n: QuantMul(b.out(n), _limits(n)),
+    "concat": lambda b, n: QuantConcat(n.options["axis"], b.out(n), _limits(n)),
+    "affine": lambda b, n: QuantAffine(n.options["gain"], n.options["offset"], b.out(n), _limits(n)),
+    "average": lambda b, n: QuantAverage(n.options, b.out(n), _limits(n)),
+    "unary": lambda b, n: QuantLookup(n.options["function"], n.options["label"], b.out(n)),
+    "clamp": _clamp,
+    "product": lambda b, n: QuantMaskProduct(b.out(n)),
+    "mask": _mask,
+    "dropout": _dropout,
+    "max_pool": lambda b, n: QuantMaxPool(n.options),
+    "reshape": lambda b, n: QuantReshape(n.shape),
+    "permute": lambda b, n: QuantPermute(n.options["order"]),
+    "slice": lambda b, n: QuantSlice(**n.options),
+    "pad": lambda b, n: QuantPad(n.options["amounts"], n.options["mode"], n.options["value"]),
+    "upsample": lambda b, n: QuantUpsample(n.options["factors"]),
+}

@@ -1,0 +1,198 @@
+r"""A quantiser: the module that learns, from data or by gradient, the grid of one tensor and rounds it.
+
+A learned scale has its gradient multiplied by :math:`1/\sqrt{N Q_p}`, where Q_p = high − Z is the largest
+number of steps above 0 and N how many numbers one scale serves: of weights the elements that share it, of
+activations the features of one row (all axes but the first), so that the batch size does not matter.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput
+from qbayes.quant.affine import (
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    affine_grid,
+    code_range,
+    fake_quantize,
+    per_channel,
+    quantize,
+    scale_gradient,
+)
+from qbayes.quant.quantizers import QUANTIZERS, State
+
+PREFIX = "observed_"
+
+
+class Quantizer(nn.Module):
+    """Rounds a tensor to codes of ``bits`` bits, on a grid that ``rule`` finds.
+
+    ``signed`` codes are for weights, unsigned ones for activations; ``channels`` gives each slice along
+    ``axis`` a scale of its own (weights only). ``weight`` says whether each call sees the whole of one tensor
+    (by default: signed, or per channel) and not a batch of many. ``learn=False`` keeps the scale of a learned
+    rule as data set it. In training, calls are observed unless ``observing`` is off; nothing is rounded where
+    ``quantizing`` is off. While ``calibrating``, every call sets the range, a learned one too, and must be
+    finite.
+    """
+
+    scale: Tensor
+    zero_point: Tensor
+    ready: Tensor
+
+    def __init__(
+        self,
+        bits: int,
+        *,
+        rule: str,
+        signed: bool,
+        symmetric: bool,
+        channels: int | None = None,
+        axis: int = 0,
+        learn: bool = True,
+        weight: bool | None = None,
+    ) -> None:
+        super().__init__()
+        self.bits, self.signed, self.symmetric = bits, signed, symmetric
+        self.low, self.high = code_range(bits, signed, symmetric)
+        self.channels, self.axis = channels, axis
+        self.weight = signed or channels is not None if weight is None else weight
+        if channels is not None and not self.weight:
+            raise BadInput(
+                "activations must have one scale a tensor", f"{channels} channels", "leave channels out"
+            )
+        self.rule = QUANTIZERS[rule](bits, signed, symmetric)
+        self.learned = self.rule.learned and learn
+        self.observing = True
+        self.quantizing = True
+        self.calibrating = False
+        # `ready` for Python: a compiled step cannot branch on a tensor.
+        self.started = False
+        self._allocate()
+        self.register_load_state_dict_post_hook(_note_start)
+
+    def _allocate(self) -> None:
+        shape = () if self.channels is None else (self.channels,)
+        scale = torch.ones(shape)
+        if self.learned:
+            self.scale = nn.Parameter(scale)
+        else:
+            self.register_buffer("scale", scale)
+        self.register_buffer("zero_point", torch.zeros(shape))
+        self.register_buffer("ready", torch.zeros((), dtype=torch.bool))
+        state = {} if self.weight else self.rule.init_state()
+        for name, value in state.items():
+            self.register_buffer(PREFIX + name, value)
+        self._state_names = tuple(state)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.calibrating:
+            self.calibrate(x.detach())
+        elif self.training and self.observing:
+            self.observe(x.detach())
+        if not self.quantizing:
+            return x
+        scale, zero = self.grid()
+        if self.learned:
+            scale = scale_gradient(scale, self._gradient_factor(x))
+        return fake_quantize(x, self._along(scale, x), self._along(zero, x), self.low, self.high)
+
+    def grid(self) -> tuple[Tensor, Tensor]:
+        """Scale (positive, finite) and zero-point: scalars, or one a channel.
+
+        A learned scale counts by its size: a step of the optimiser across 0 turns back, and does
+        not die there.
+        """
+        if not self.learned:
+            return self.scale, self.zero_point
+        size = self.scale.abs().clamp(max=LARGEST_SCALE)
+        # straight through the lower bound, so that a scale held there can leave it.
+        held = size.clamp(min=SMALLEST_SCALE).detach()
+        return held + (size - size.detach()), self.zero_point
+
+    @torch.no_grad()
+    def codes(self, x: Tensor) -> Tensor:
+        """The codes of ``x``: whole numbers in a float tensor."""
+        scale, zero = self.grid()
+        return quantize(x, self._along(scale, x), self._along(zero, x), self.low, self.high)
+
+    @torch.no_grad()
+    def observe(self, x: Tensor) -> None:
+        """Let the rule see ``x``. A batch that is not finite is passed over; a learned scale that data have
+        set is left to its gradient.
+        """
+        if x.numel() and not (self.learned and self.started):
+            self._update(x)
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor, where: str = "") -> None:
+        """Observe ``x``, whatever the mode; refuse it where it is not finite."""
+        if not x.numel() or not bool(torch.isfinite(x).all()):
+            bad = int((~torch.isfinite(x)).sum())
+            raise BadInput(
+                f"calibration data{f' at {where}' if where else ''} must be finite numbers",
+                f"{bad} of {x.numel()} are NaN or infinite" if x.numel() else "an empty tensor",
+                "check the data and the float network's activations; remove such rows",
+            )
+        self._update(x)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Forget all data, as if new."""
+        self.scale.fill_(1.0)
+        self.zero_point.zero_()
+        self.ready.zero_()
+        self.started = False
+        for name, value in self.rule.init_state().items():
+            if name in self._state_names:
+                getattr(self, PREFIX + name).copy_(value)
+
+    def require_ready(self, where: str) -> None:
+        """Raise unless data have set the range."""
+        if not bool(self.ready):
+            raise BadInput(
+                f"the range of {where} must have seen data",
+                "ranges that never saw data",
+                "calibrate the network on a few batches, or train it, before this",
+            )
+
+    def _update(self, x: Tensor) -> None:
+        x = x.detach().float()
+        least, most = x.aminmax()
+        # a NaN or an infinity anywhere shows in the extremes.
+        sane = torch.isfinite(least) & torch.isfinite(most)
+        if self.weight:
+            rows = x.reshape(1, -1) if self.channels is None else x.movedim(self.axis, 0).flatten(1)
+            low, high = self.rule.row_range(rows)
+            if self.channels is None:
+                low, high = low[0], high[0]
+        else:
+            before: State = {name: getattr(self, PREFIX + name) for name in self._state_names}
+            after = self.rule.update(x, least, most, before)
+            for name, value in before.items():
+                value.copy_(torch.where(sane, after[name], value))
+            low, high = self.rule.batch_range(before)
+        scale, zero = affine_grid(low, high, self.bits, signed=self.signed, symmetric=self.symmetric)
+        self.scale.copy_(torch.where(sane, scale, self.scale))
+        self.zero_point.copy_(torch.where(sane, zero, self.zero_point))
+        self.ready.copy_(self.ready | sane)
+        self.started = True
+
+    def _gradient_factor(self, x: Tensor) -> Tensor:
+        served = x.numel() // (self.channels or 1) if self.weight else x.numel() // max(x.shape[0], 1)
+        # a range without positive numbers has Z = high.
+        above = (self.high - self.zero_point).clamp(min=1)
+        return torch.rsqrt(above * max(served, 1))
+
+    def _along(self, t: Tensor, x: Tensor) -> Tensor:
+        return per_channel(t, x.ndim, self.axis)
+
+    def extra_repr(self) -> str:
+        kind = "symmetric" if self.symmetric else "affine"
+        grain = "tensor" if self.channels is None else f"{self.channels} channels"
+        return f"{self.bits} bits, {self.rule.name}, {kind}, codes {self.low} … {self.high}, per {grain}"
+
+
+def _note_start(module: nn.Module, keys: object) -> None:
+    """What was loaded may have seen data."""
+    assert isinstance(module, Quantizer)
+    module.started = bool(module.ready)

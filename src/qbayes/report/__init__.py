@@ -1,0 +1,1 @@
+"""Programs for the eye: drawings as SVG, written without any library."""

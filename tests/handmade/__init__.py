@@ -1,0 +1,1 @@
+"""Programs written by hand, op by op, with random codes."""
