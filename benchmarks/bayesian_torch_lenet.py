@@ -5,8 +5,8 @@ bayesian-torch is no dependency of ours; give the benchmark an environment of it
     python -m venv bench-env && bench-env/bin/pip install . bayesian-torch
     bench-env/bin/python benchmarks/bayesian_torch_lenet.py [--threads 2] [--seconds 20] [--precision W8A8]
 
-The same network (LeNet with biases and ReLU, 1×28×28) is given to both. bayesian-torch draws weights and biases
-in each forward pass: in float, and by its post-training int8 where its quantiser runs with the torch at hand.
+The same network (LeNet with biases and ReLU, 1×28×28) is given to both. bayesian-torch draws weights and
+biases in each forward pass: in float, and by its post-training int8 where that runs with the torch at hand.
 Ours answers ``predict`` with L draws on the backend onednn, noise included, and is divided by L; ``frozen``
 keeps the weights of the L draws from an earlier call. Times are those of the fastest calls.
 """

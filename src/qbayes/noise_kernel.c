@@ -7,7 +7,7 @@
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define MULTIVERSION __attribute__((target_clones("avx512f", "avx2", "default")))
+#define MULTIVERSION __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 #else
 #define MULTIVERSION
 #endif

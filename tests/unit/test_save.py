@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from qbayes import Budget, Task, fit
+import qbayes as qb
+from qbayes import Budget, Precision, Task, fit, quantize
 from qbayes.errors import BadFile, BadInput, QbayesError
 from qbayes.methods import make_method
 from qbayes.posterior import save as save_module
@@ -399,3 +400,35 @@ def test_shared_layers_are_saved(tmp_path: Path, method: str) -> None:
     save_posterior(post, tmp_path / "out")
     back = load_posterior(tmp_path / "out", network)
     assert torch.equal(back.predict(torch.ones(2, 4)).draws, post.predict(torch.ones(2, 4)).draws)
+
+
+@pytest.mark.parametrize("precision", [Precision(4, 5), Precision.preset("paper")])
+@pytest.mark.parametrize("kind", SITES)
+def test_a_quantised_posterior_is_bit_equal_when_read_back(
+    kind: str, precision: Precision, tmp_path: Path
+) -> None:
+    posterior = make(kind, 2, regression=True)
+    x, y = torch.randn(40, 4), torch.randn(40, 3)
+    task = Task.from_arrays(x, y, x, y, kind="regression", name="test")
+    posterior = NetworkPosterior(posterior.network, posterior.members, task.signature)
+    quantised_posterior = quantize(
+        posterior, task, precision, Budget(epochs=0, batch_size=20), device="cpu", progress=False
+    )
+    folder = save_posterior(quantised_posterior, tmp_path / "quantised")
+    again = qb.load_posterior(folder, network())
+    assert again.quantised == precision.to_json()
+    assert again.sites == posterior.sites
+    for old, new in zip(quantised_posterior.members, again.members, strict=True):
+        assert old.keys() == new.keys()
+        assert all(torch.equal(old[name], new[name]) and old[name].dtype == new[name].dtype for name in old)
+    before, after = (one.predict(x, draws=6, seed=9) for one in (quantised_posterior, again))
+    assert torch.equal(before.draws, after.draws)
+    assert torch.equal(before.variance, after.variance)
+    one, other = (qb.lower(made).members for made in (quantised_posterior, again))
+    for old, new in zip(one, other, strict=True):
+        assert old.zeros == new.zeros
+        assert old.scales == new.scales
+        for op, constants in old.constants.items():
+            assert all(torch.equal(value, new.constants[op][name]) for name, value in constants.items())
+    with pytest.raises(BadInput, match="is quantised"):
+        load_posterior(folder, network())

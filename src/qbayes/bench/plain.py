@@ -1,7 +1,7 @@
 """The float loop that one would write by hand: for each draw one forward pass of plain torch.
 
 Masks are torch's own dropout and Gaussian weights ``μ + σ ε`` with torch's own normal numbers; σ is computed
-once. Nothing is shared between draws. It is the baseline of the ratios, so it must not be slower than need be.
+once. Nothing is shared between draws. It is the baseline of the ratios: it must not be slower than need be.
 """
 
 import copy

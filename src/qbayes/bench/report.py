@@ -22,7 +22,7 @@ def speed_head(precision: str, threads: int) -> list[str]:
     """What stands above the lines of cells."""
     return [
         f"{precision}, {threads} threads: microseconds per draw and image, fastest of interleaved calls",
-        "loop, predict: float; onednn: integers; frozen: with kept weight draws; pointwise: int8 without masks",
+        "loop, predict: float; onednn: integers; frozen: weight draws kept; pointwise: integers, no masks",
         _SPEED_HEAD,
     ]
 

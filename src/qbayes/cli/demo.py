@@ -1,4 +1,4 @@
-"""``qbayes demo``: the four methods on the embedded digits, their scores and a figure, in a minute."""
+"""``qbayes demo``: the four methods on the embedded digits, in float and on integers, in two minutes."""
 
 import contextlib
 import importlib.util
@@ -28,7 +28,7 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 _BATCH = 64
 _MARKER = ".qbayes-demo"
-_SCORES, _FIGURE = "scores.json", "digits.png"
+_SCORES, _INTEGERS, _FIGURE = "scores.json", "integers.json", "digits.png"
 # The test row that the figure turns: a clear 3, picked because the methods then differ in how sure they are.
 _EXAMPLE = 393
 
@@ -44,9 +44,9 @@ def demo(
     draws: Annotated[int, typer.Option(help="Draws from each posterior.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Train the four methods on the embedded digits; print their scores and draw a figure.
+    """Train the four methods on the embedded digits, quantise them; print their scores and draw a figure.
 
-    It takes about a minute on two cores and needs no data and no network connection, but matplotlib.
+    It takes about two minutes on two cores and needs no data and no network connection, but matplotlib.
 
     \b
     Example:
@@ -55,8 +55,9 @@ def demo(
     _check_plotting()
     check_demo_folder(folder)
     from qbayes.cli.demo_figure import draw
+    from qbayes.cli.demo_integers import print_widths, quantised_rows
     from qbayes.noise import check_seed
-    from qbayes.posterior.save import save_posterior, write_atomically
+    from qbayes.posterior.save import WEIGHTS, save_posterior, write_atomically
     from qbayes.tasks import load_task
 
     check_seed(seed)
@@ -64,19 +65,27 @@ def demo(
     write_atomically(folder / _MARKER, b"made by 'qbayes demo', which replaces its own files here\n")
     panels: list[Panel] = []
     scores: dict[str, Any] = {}
+    integers: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
     with _one_thread():
         for name in RECIPES:
             posterior, measured, seconds = _run(name, task, seed, draws, epochs)
             save_posterior(posterior, folder / name, overwrite=True)
             panels.append(_panel(name, posterior, measured, task, seconds))
             scores[name] = {**measured.to_json(), "seconds": round(seconds, 2)}
+            sizes[name] = (folder / name / WEIGHTS).stat().st_size
             note(f"{name:9} {seconds:5.1f} s")
+            integers[name] = quantised_rows(name, posterior, task, folder, draws, seed)
+    write_atomically(folder / _INTEGERS, json.dumps(integers, indent=1, allow_nan=False).encode())
     write_atomically(folder / _SCORES, json.dumps(scores, indent=1, allow_nan=False).encode())
     write_atomically(folder / _FIGURE, draw(panels, _turned_images(task), _angles()))
     if as_json:
-        print_json({"folder": str(folder), "figure": str(folder / _FIGURE), "scores": scores})
+        found = {"folder": str(folder), "figure": str(folder / _FIGURE), "scores": scores}
+        print_json({**found, "integers": integers})
     else:
-        _print_table(panels, folder)
+        _print_table(panels)
+        print_widths(scores, integers, sizes)
+        _print_files(folder)
 
 
 def check_demo_folder(folder: Path) -> None:
@@ -192,7 +201,7 @@ def _angles() -> list[float]:
     return [0.0, *LEVELS["rotation"]]
 
 
-def _print_table(panels: "list[Panel]", folder: Path) -> None:
+def _print_table(panels: "list[Panel]") -> None:
     from rich import box
     from rich.table import Table
 
@@ -213,11 +222,15 @@ def _print_table(panels: "list[Panel]", folder: Path) -> None:
         numbers = panel.clean | {f"confusion/{key}": value for key, value in panel.confusion.items()}
         cells = [metric(name).show(numbers[name]) if name in numbers else "–" for name in shown]
         table.add_row(panel.name, *cells, f"{panel.seconds:.1f}")
+    out().print(table)
+
+
+def _print_files(folder: Path) -> None:
     console = out()
-    console.print(table)
-    console.print(f"figure      {folder / _FIGURE}\nscores      {folder / _SCORES}")
+    console.print(f"figure      {folder / _FIGURE}\nscores      {folder / _SCORES}, {folder / _INTEGERS}")
     console.print(f"posteriors  {folder}/{{{','.join(RECIPES)}}}")
-    console.print(f"next: qbayes evaluate {folder / 'mcd'}")
+    console.print(f"programs    {folder}/METHOD-{{W8A8,W4A4}}.qbayes")
+    console.print(f"next: qbayes inspect {folder / 'bbb-W4A4.qbayes'}")
 
 
 if __name__ == "__main__":

@@ -76,6 +76,8 @@ def _sum(
     op: Op, grids: Grids, constants: Constants, shapes: Sequence[tuple[int, ...]], c: Kernels
 ) -> Run | None:
     multipliers = constants["multipliers"]
+    if len(shapes) == 2 and shapes[0] == shapes[1] and _fits_pair(constants):
+        return _pair(grids, constants, shapes, c)
     largest = int(multipliers.long().abs().sum()) << max(grids.bits)
     if len(set(shapes)) > 1 or len(shapes) > _MOST_INPUTS or largest >= _EXACT:
         return None
@@ -91,6 +93,30 @@ def _sum(
         c.sum(
             *(out.data_ptr(), addresses(parts), rows.data_ptr(), count, total, size),
             *(zeros.data_ptr(), factors.data_ptr(), *ends, threads_for(out.numel())),
+        )
+        return out
+
+    return run
+
+
+def _fits_pair(constants: Constants) -> bool:
+    """Whether 32-bit lanes hold the sum of two codes: multipliers below 2^30, a shift of 16 … 46."""
+    return int(constants["multipliers"].long().abs().max()) < 1 << 30 and 16 <= int(constants["shift"]) <= 46
+
+
+def _pair(grids: Grids, constants: Constants, shapes: Sequence[tuple[int, ...]], c: Kernels) -> Run:
+    zeros = torch.tensor(grids.zeros, dtype=torch.int32)
+    multipliers = constants["multipliers"].to(torch.int32).contiguous()
+    ends = (int(constants["shift"]) - 15, grids.zero, int(constants["low"]), int(constants["high"]))
+    size = math.prod(shapes[0])
+
+    def run(inputs: Sequence[Tensor], noise: Noise) -> Tensor:
+        a, b = layout.alike(inputs)
+        rows = max(a.shape[0], b.shape[0])
+        out = layout.empty((rows, *a.shape[1:]), layout.is_last(a))
+        c.pair(
+            *(out.data_ptr(), a.data_ptr(), a.shape[0], b.data_ptr(), b.shape[0], rows, size),
+            *(zeros.data_ptr(), multipliers.data_ptr(), *ends, threads_for(out.numel())),
         )
         return out
 

@@ -7,6 +7,7 @@ together.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,20 +25,39 @@ from qbayes.quant.fixed_point import real
 _MOST_PARTS = 2
 
 
-def int8_kernel(op: Weighted, grids: Grids, constants: Constants, row: tuple[int, ...]) -> Kernel:
-    """The op in int8, or in exact integers with the reason why."""
+@dataclass(frozen=True)
+class Form:
+    """How oneDNN can run an op: in how many parts, with weights up to ``limit`` in each; or ``why`` not."""
+
+    shape: Shape
+    parts: int
+    limit: int
+    largest: int
+    why: str | None = None
+
+
+def int8_form(op: Weighted, grids: Grids, constants: Constants, row: tuple[int, ...]) -> Form:
+    """The fewest parts in which no sum saturates."""
     whole, largest, x_top = _shape(op, row), _largest_weight(op, constants), (1 << grids.bits[0]) - 1
-    limit = LARGEST_WEIGHT
+    form = Form(whole, 1, LARGEST_WEIGHT, largest)
     for parts in range(1, _MOST_PARTS + 1 if whole.groups == 1 else 2):
         shape = whole.in_parts(parts)
         reason = why_wrong(shape)
         if reason is not None:
-            return exact_kernel(op, grids, constants, reason)
-        limit = shape.limit(x_top)
-        if largest <= parts * limit:
-            return Int8Kernel(op, grids, constants, shape, parts, limit)
-    why = f"weights up to ±{largest} are too large for int8 kernels, which are right up to ±{limit} here"
-    return exact_kernel(op, grids, constants, why)
+            return Form(shape, parts, 0, largest, reason)
+        form = Form(shape, parts, shape.limit(x_top), largest)
+        if largest <= parts * form.limit:
+            return form
+    why = f"weights up to ±{largest} are too large for int8 kernels, right up to ±{form.limit} here"
+    return replace(form, why=why)
+
+
+def int8_kernel(op: Weighted, grids: Grids, constants: Constants, row: tuple[int, ...]) -> Kernel:
+    """The op in int8, or in exact integers with the reason why."""
+    form = int8_form(op, grids, constants, row)
+    if form.why is not None:
+        return exact_kernel(op, grids, constants, form.why)
+    return Int8Kernel(op, grids, constants, form)
 
 
 class Int8Kernel(Kernel):
@@ -45,14 +65,13 @@ class Int8Kernel(Kernel):
 
     takes_shared = True
 
-    def __init__(
-        self, op: Weighted, grids: Grids, constants: Constants, shape: Shape, parts: int, limit: int
-    ) -> None:
+    def __init__(self, op: Weighted, grids: Grids, constants: Constants, form: Form) -> None:
+        shape, parts, limit = form.shape, form.parts, form.limit
         limited = limit < LARGEST_WEIGHT
         why = f"8 × 8-bit products saturate on this processor above ±{limit}" if limited and parts > 1 else ""
         why = why if limited or parts == 1 else "with their zero-point the weights need 9 bits"
         super().__init__(
-            op, grids, _typed(constants), "int8" if parts == 1 else "int8, weights in 2 parts", why
+            op, grids, typed(constants), "int8" if parts == 1 else "int8, weights in 2 parts", why
         )
         self.weighted = op
         self._shape, self._parts, self._limit = shape, parts, limit
@@ -75,7 +94,7 @@ class Int8Kernel(Kernel):
         return self._points is None
 
     def draw(self, seed: int, draw: int) -> Drawn:
-        drawn = _drawn(self.weighted, self.constants, seed, draw)
+        drawn = drawn_codes(self.weighted, self.constants, seed, draw)
         if self._second is None:
             return self._packed(drawn["weight"], drawn["bias"])
         assert self._mean is not None
@@ -135,17 +154,7 @@ class Int8Kernel(Kernel):
 
     def _split(self, codes: Tensor) -> Tensor:
         """Centred int8 weights in the shape that oneDNN takes, in as many parts as needed."""
-        whole = codes
-        if isinstance(self._weight_zero, Tensor):
-            whole = codes.to(torch.int16) - self._weight_zero.to(torch.int16).view(
-                -1, *(1,) * (codes.dim() - 1)
-            )
-        if codes.dim() == 3:
-            whole = whole.unsqueeze(2)
-        if self._parts == 1:
-            return whole.to(torch.int8)
-        first = whole.clamp(-self._limit, self._limit)
-        return torch.cat([first, whole - first], 1).to(torch.int8)
+        return centred_parts(codes, self._weight_zero, self._parts, self._limit)
 
     def _scales(self, name: str) -> Tensor:
         multiplier, shift = self.constants[name], self.constants["shift"]
@@ -153,7 +162,20 @@ class Int8Kernel(Kernel):
         return scales.expand(self._zeros.numel()).contiguous()
 
 
-def _drawn(op: Weighted, constants: Constants, seed: int, draw: int) -> dict[str, Tensor]:
+def centred_parts(codes: Tensor, zero: Tensor | int, parts: int, limit: int) -> Tensor:
+    """``codes − zero`` in int8, sequences as images; in two parts side by side, each up to ``limit``."""
+    whole = codes
+    if isinstance(zero, Tensor):
+        whole = codes.to(torch.int16) - zero.to(torch.int16).view(-1, *(1,) * (codes.dim() - 1))
+    if codes.dim() == 3:
+        whole = whole.unsqueeze(2)
+    if parts == 1:
+        return whole.to(torch.int8)
+    first = whole.clamp(-limit, limit)
+    return torch.cat([first, whole - first], 1).to(torch.int8)
+
+
+def drawn_codes(op: Weighted, constants: Constants, seed: int, draw: int) -> dict[str, Tensor]:
     """``Weights.draw``, by the threads of the compiled kernels where those can do it."""
     c, weights = kernels(), op.weights
     if c is None or weights.grids == 0 or weights.bias_site is not None:
@@ -171,7 +193,7 @@ def _drawn(op: Weighted, constants: Constants, seed: int, draw: int) -> dict[str
     return {**drawn, "bias": constants["bias"]}
 
 
-def _typed(constants: Constants) -> Constants:
+def typed(constants: Constants) -> Constants:
     """The constants as the compiled sampler reads them: dense, in the narrowest types."""
     kinds = {
         "mean": torch.int8,

@@ -22,7 +22,10 @@ from torch import Tensor
 from qbayes import noise_build
 
 _SOURCE = Path(__file__).with_name("kernels.c")
-_INCLUDED = Path(noise_build.__file__).with_name("noise_kernel.c")
+_INCLUDED = (
+    *(_SOURCE.with_name(name) for name in ("kernels_noise.c", "kernels_lines.c")),
+    Path(noise_build.__file__).with_name("noise_kernel.c"),
+)
 _FLAGS = ("-std=gnu99", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas")
 _BUILD_SECONDS = 60
 # elements below which a second thread costs more than it saves
@@ -33,6 +36,7 @@ _U64, _U32, _U8 = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint8
 _SIGNATURES: dict[str, tuple[object, ...]] = {
     "mask": (_PTR, _PTR, _I64, _PTR, *(_I64,) * 5, _I32, _I32, _U8, _U64, _U32, _U32, _I32),
     "sum": (_PTR, _PTR, _PTR, *(_I64,) * 3, _PTR, _PTR, *(_REAL,) * 3, _I32),
+    "pair": (_PTR, _PTR, _I64, _PTR, *(_I64,) * 3, _PTR, _PTR, *(_I32,) * 5),
     "product": (_PTR, _PTR, _I64, _PTR, *(_I64,) * 5, _I32, *(_REAL,) * 6, _I32),
     "affine": (_PTR, _PTR, *(_I64,) * 3, _I32, _PTR, _PTR, *(_REAL,) * 4, _I32),
     "lookup": (_PTR, _PTR, _I64, _PTR, _I32),
@@ -41,7 +45,23 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "mean_pool": (_PTR, _PTR, *(_I64,) * 4, _PTR, _I64, _PTR, _I64, *(_REAL,) * 4, _I32),
     "join": (_PTR, _PTR, _PTR, _I64, *(_REAL,) * 3, _I32),
     "sample_all": (_PTR, _I64, _I64, _I64, _U64, _U32, *(_PTR,) * 5, _I64, *(_I32,) * 3),
+    "lines": (_PTR, _PTR, *(_I64,) * 3, _PTR, _I32),
+    "sums": (_PTR, _PTR, _PTR, _I64, _PTR, _I32),
+    "bytes": (_PTR, _PTR, *(_I64,) * 3, _I32, _PTR, _I32),
 }
+_TELL_FAILURE = ("mask", "lines", "sums")  # 1 where there was no memory
+
+
+class Matrix(ctypes.Structure):
+    """``struct matrix`` of kernels_lines.c, field by field."""
+
+    _fields_ = [
+        *((name, _I64) for name in ("inputs", "outputs")),
+        *((name, _PTR) for name in ("weights", "noise", "biases")),
+        *((name, _PTR) for name in ("weight_zeros", "multiplier", "second_multiplier", "shift", "factor")),
+        *((name, _I64) for name in ("zero_step", "scale_step")),
+        *((name, _I32) for name in ("x_zero", "zero", "low", "high")),
+    ]
 
 
 class Kernels:
@@ -51,9 +71,10 @@ class Kernels:
         for name, types in _SIGNATURES.items():
             function = getattr(library, f"qbayes_{name}")
             function.argtypes = list(types)
-            function.restype = _I32 if name == "mask" else None
+            function.restype = _I32 if name in _TELL_FAILURE else None
         self.mask = library.qbayes_mask
         self.sum = library.qbayes_sum
+        self.pair = library.qbayes_pair
         self.product = library.qbayes_product
         self.affine = library.qbayes_affine
         self.lookup = library.qbayes_lookup
@@ -62,6 +83,9 @@ class Kernels:
         self.mean_pool = library.qbayes_mean_pool
         self.join = library.qbayes_join
         self.sample_all = library.qbayes_sample_all
+        self.lines = library.qbayes_lines
+        self.sums = library.qbayes_sums
+        self.bytes = library.qbayes_bytes
 
 
 def threads_for(elements: int) -> int:
@@ -95,7 +119,8 @@ def kernels() -> Kernels | None:
 def _built(compiler: str, flags: tuple[str, ...]) -> Path:
     command = [compiler, *_FLAGS, *flags]
     machine = f"{' '.join(command)} {os.uname().machine} {os.uname().sysname}".encode()
-    name = hashlib.sha256(_SOURCE.read_bytes() + _INCLUDED.read_bytes() + machine).hexdigest()[:16]
+    sources = b"".join(path.read_bytes() for path in (_SOURCE, *_INCLUDED))
+    name = hashlib.sha256(sources + machine).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qbayes" / "kernels"
     target = folder / f"integer-{name}.so"
     if target.exists():

@@ -65,11 +65,9 @@ from qbayes.quant.layers.pool import QuantAverage
 from qbayes.quant.layers.weighted import PointWeights, QuantWeighted
 from qbayes.quant.network import QuantNetwork, Step
 
-INPUT = "input"
-
 
 def lower(posterior: NetworkPosterior) -> Program:
-    """The integer program of a quantised posterior; it takes the same inputs and answers in the same units."""
+    """The integer program of a quantised posterior: the same inputs, answers in the same units."""
     if not isinstance(posterior, NetworkPosterior) or posterior.quantised is None:
         raise BadInput(
             "only a quantised posterior can become a program",
@@ -88,7 +86,7 @@ def lower(posterior: NetworkPosterior) -> Program:
     program = Program(
         values=first.values,
         ops=tuple(first.ops),
-        input=INPUT,
+        input=first.input,
         outputs=first.outputs,
         members=[walk.member() for walk in walks],
         signature=posterior.signature,
@@ -126,9 +124,10 @@ class _Walk:
         self.alias: dict[str, str] = {}
         device = next(value.device for value in inner.state_dict().values())
         row = torch.zeros(1, *input_shape, device=device)
-        quantised_input = inner.layer(INPUT)
+        self.input = inner.steps[0].name
+        quantised_input = inner.layer(self.input)
         assert isinstance(quantised_input, QuantInput)
-        self._value(INPUT, quantised_input.compute(row))
+        self._value(self.input, quantised_input.compute(row))
         draw = torch.zeros(1, dtype=torch.int64, device=device)
         weights: dict[int, Tensor] = {}
         for layer in gaussian_layers(inner):

@@ -87,6 +87,7 @@ class Interpreter:
         widest = max(math.prod(value.shape) for value in program.values.values())
         self._rows_at_once = max(1, backend.codes_at_once[backend.device.type] // widest)
         self._draw_bytes = _bytes_of_a_draw(program)
+        self._byte_tables: dict[Member, Tensor] = {}
 
     @torch.no_grad()
     def outputs(
@@ -96,24 +97,43 @@ class Interpreter:
         members = self.program.members
         shapes = {head: self.program.values[value].shape for head, value in self.program.outputs.items()}
         heads = {head: torch.empty((draws, len(x), *shape)) for head, shape in shapes.items()}
+        chunks = self._chunks(len(x), batch_size)
+        whole = self._standardised(x) if len(chunks) == 1 and x.dtype != torch.uint8 else None
         for index, member in enumerate(members[:draws]):
             for group in self._groups(list(range(index, draws, len(members)))):
                 weights = self._weights(index, group, seed)
-                for start, stop in self._chunks(len(x), batch_size):
-                    codes = self.input_codes(x[start:stop], member)
-                    self._fill(heads, index, codes, group, seed, first_row, start, weights)
+                for start, stop in chunks:
+                    some = self.input_codes(x[start:stop], member, whole)
+                    self._fill(heads, index, some, group, seed, first_row, start, weights)
         return heads
 
-    def input_codes(self, x: Tensor, member: Member) -> Tensor:
-        """``clamp(round(z / S) + Z)`` of the standardised input z."""
-        name = self.program.input
-        standardised = self.program.signature.transform.apply(x.to(self.backend.device))
-        scale = torch.tensor(member.scales[name], dtype=torch.float32, device=self.backend.device)
+    def input_codes(self, x: Tensor, member: Member, standardised: Tensor | None = None) -> Tensor:
+        """``clamp(round(z / S) + Z)`` of the standardised input z, which may be given where it is known."""
+        if x.dtype == torch.uint8:
+            found = self.backend.codes_of_bytes(x, self._table_of_bytes(member))
+            if found is not None:
+                return found
+        known = self._standardised(x) if standardised is None else standardised
+        return self.backend.arranged(self._codes(known, member))
+
+    def _standardised(self, x: Tensor) -> Tensor:
+        return self.program.signature.transform.apply(x.to(self.backend.device))
+
+    def _codes(self, standardised: Tensor, member: Member) -> Tensor:
+        name, device = self.program.input, standardised.device
+        scale = torch.tensor(member.scales[name], dtype=torch.float32, device=device)
+        zero = torch.tensor(float(member.zeros[name]), device=device)
         top = (1 << self.program.values[name].bits) - 1
-        codes = quantize(
-            standardised, scale, torch.tensor(float(member.zeros[name]), device=scale.device), 0, top
-        )
-        return self.backend.arranged(codes.to(torch.uint8))
+        return quantize(standardised, scale, zero, 0, top).to(torch.uint8)
+
+    def _table_of_bytes(self, member: Member) -> Tensor:
+        """The code of each byte in each channel, ``(channels, 256)``: images need no float arithmetic."""
+        if member not in self._byte_tables:
+            shape = self.program.values[self.program.input].shape
+            every = torch.arange(256, dtype=torch.uint8).view(-1, *(1 for _ in shape))
+            wide = self._standardised(every.expand(256, shape[0], *(1 for _ in shape[1:])))
+            self._byte_tables[member] = self._codes(wide, member).view(256, -1).t().contiguous()
+        return self._byte_tables[member]
 
     def run(
         self,

@@ -1,6 +1,8 @@
-"""From the traced network to nodes: every spelling of an operation becomes one kind, or is refused by name."""
+"""From the traced network to nodes: every spelling of an operation becomes one kind, or is refused."""
 
 import itertools
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +16,19 @@ from qbayes.posterior.sites import Masked
 from qbayes.quant.convert_calls import CALLS, METHODS_OF_TENSORS, SEVERAL
 from qbayes.quant.convert_modules import MODULES, WAYS_OUT
 from qbayes.quant.nodes import Graph, Node
-from qbayes.quant.trace import Traced, trace
+from qbayes.quant.trace import Traced, is_leaf, torch_type, trace
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.SyncBatchNorm)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+# how torch calls the first argument of its functions.
+_FIRST = ("input", "tensors", "tensor", "self")
 
 
 def graph_of(network: nn.Module, example: Tensor) -> Graph:
     """The nodes of ``network``, with shapes from a batch of network inputs."""
+    if is_leaf(network) or isinstance(network, Masked):
+        # tracing looks inside of what it is given: a layer that is a network needs something around it.
+        network = nn.Sequential(OrderedDict(network=network))
     return Converter(network, trace(network, example)).run()
 
 
@@ -33,89 +40,119 @@ class Converter:
         self.nodes: list[Node] = []
         self.found: dict[fx.Node, Node] = {}
         self.names: set[str] = set()
+        # a call must not take the name of a layer: precisions are overridden by those.
+        self.layers = {self.plain_name(name) for name, _ in network.named_modules() if name}
         self.where = ""
+        # the spatial axes that the name of what is called has: 2 of max_pool2d, 0 where it has none.
+        self.dimensions = 0
 
     def run(self) -> Graph:
         heads: dict[str, Node] = {}
         for node in self.traced.nodes:
+            called = node.op == "call_module"
+            self.where = self.plain_name(str(node.target)) if called else self._free(node.name, self.layers)
             if node.op == "output":
                 heads = self._heads(node.args[0])
-            elif self.traced.is_tensor(node) and node.op != "get_attr":
+            elif self.traced.is_tensor(node) and node not in self.traced.fixed:
                 self.found[node] = self._converted(node)
-            else:
+            elif node not in self.traced.fixed:
                 self._check_skipped(node)
+            self._note_changes(node)
         graph = Graph(self.nodes, heads)
         graph.prune()
         return graph
 
     def _check_skipped(self, node: fx.Node) -> None:
-        """What is no tensor is a size, or the pieces of a chunk or split; a layer that gives several is none."""
+        """What is no tensor is a size, or the pieces of a chunk or split; a layer gives one tensor."""
         value = self.traced.values[node]
         several = isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value)
-        known = node.target in SEVERAL
-        if node.op == "call_module" or (several and not known):
-            self.where = self.plain_name(str(node.target)) if node.op == "call_module" else node.name
-            kind = node.name
-            if node.op == "call_module":
-                kind = type(self.traced.module.get_submodule(str(node.target))).__name__
+        if node.op == "call_module":
+            kind = type(self.traced.module.get_submodule(str(node.target))).__name__
             raise self.refusal(f"a layer {kind}", WAYS_OUT.get(kind, _OTHER_WAY))
+        if several and node.target not in SEVERAL:
+            raise self.refusal(f"a call of {node.name}", WAYS_OUT.get(node.name, _OTHER_WAY))
+
+    def _note_changes(self, node: fx.Node) -> None:
+        """Who reads a tensor that was changed in place reads the change; of a part of one, nobody may."""
+        value = self.traced.values.get(node)
+        for earlier in self.traced.changed.get(node, []):
+            if earlier in self.traced.fixed:
+                raise self.refusal("a constant that forward changes", "keep no state between calls")
+            if node in self.found and _is_alias(self.traced.values[earlier], value):
+                self.found[earlier] = self.found[node]
+            else:
+                self.found.pop(earlier, None)
 
     def _heads(self, answer: Any) -> dict[str, Node]:
         named = answer if isinstance(answer, dict) else {"": answer}
         for name, node in named.items():
             if not isinstance(node, fx.Node) or node not in self.found:
-                raise self.refusal(f"the output '{name}'", "outputs must be activations of the network")
+                raise self.refusal(f"the output '{name}', {node}", "return activations, one tensor or a dict")
         return {str(name): self.found[node] for name, node in named.items()}
 
     def _converted(self, node: fx.Node) -> Node:
         shape = tuple(self.traced.values[node].shape)
-        self.where = node.name if node.op != "call_module" else self.plain_name(str(node.target))
         if node.op == "placeholder":
             if any(known.kind == "input" for known in self.nodes):
                 raise self.refusal("a second input", "give the network one input tensor")
-            return self.add("input", [], "input", shape)
-        if not shape or shape[0] != self.traced.rows:
+            return self.add("input", [], self._free("input", self.layers), shape)
+        if not shape or shape[0] != self.traced.rows or 0 in shape:
             raise self.refusal(
                 f"a result of shape {shape} for {self.traced.rows} rows",
                 "keep the batch on the first axis: x.flatten(1), never a reshape over the rows",
             )
-        args = self.traced.resolved(node.args)
-        options = self.traced.resolved(node.kwargs)
+        args, options = self._arguments(node)
         if node.op == "call_module":
             return self._module(node, self.traced.module.get_submodule(str(node.target)), args)
         table = CALLS if node.op == "call_function" else METHODS_OF_TENSORS
-        convert = table.get(node.target)  # pyright: ignore[reportArgumentType]
+        convert = table.get(node.target)
         called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "?")
+        self.dimensions = _dimensions(str(called))
         if convert is None:
             raise self.refusal(f"a call of {called}", WAYS_OUT.get(str(called), _OTHER_WAY))
         return convert(self, node, args, options)
 
+    def _arguments(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The first argument by position, however it was given, and the others as they came."""
+        args, options = self.traced.resolved(node.args), dict(self.traced.resolved(node.kwargs))
+        named = [name for name in _FIRST if name in options]
+        if not args and named:
+            args = (options.pop(named[0]),)
+        return tuple(args), options
+
     def _module(self, node: fx.Node, module: nn.Module, args: Sequence[Any]) -> Node:
-        name = self.plain_name(str(node.target))
+        name, kind = self.where, torch_type(module)
+        self.dimensions = _dimensions(kind.__name__)
         shape = tuple(self.traced.values[node].shape)
-        source = self.tensor(args[0])
+        source = self.tensor(args[0] if args else None)
+        if any(getattr(module, hooks) for hooks in ("_forward_hooks", "_forward_pre_hooks")):
+            raise self.refusal("a layer with hooks, which may change what it computes", "remove its hooks")
         if isinstance(module, Mask):
             return source if module.rate == 0 else self.add("mask", [source], name, shape, module=module)
-        if isinstance(module, GaussianLayer) or type(module) in WEIGHTED_TYPES:
+        if isinstance(module, GaussianLayer) or kind in WEIGHTED_TYPES:
             return self._weighted(name, module, source, shape)
-        if isinstance(module, _NORMS):
-            if module.running_mean is None:
+        if kind in _NORMS:
+            if getattr(module, "running_mean", None) is None:
                 raise self.refusal("a BatchNorm without running statistics", "use track_running_stats=True")
             return self.add("norm", [source], name, shape, module=module)
-        if isinstance(module, _DROPOUTS):
+        if hasattr(module, "inplace"):
+            module.inplace = False  # pyright: ignore[reportArgumentType]  (our copy: its input may be read again)
+        if kind in _DROPOUTS:
             return self.add("dropout", [source], name, shape, module=module)
-        convert = MODULES.get(type(module))
+        convert = MODULES.get(kind)
         if convert is None:
-            kind = type(module).__name__
-            raise self.refusal(f"a layer {kind}", WAYS_OUT.get(kind, _OTHER_WAY))
+            said = type(module).__name__
+            raise self.refusal(f"a layer {said}", WAYS_OUT.get(said, _OTHER_WAY))
         return convert(self, node, module, source)
 
     def _weighted(self, name: str, module: nn.Module, source: Node, shape: tuple[int, ...]) -> Node:
         """A layer with weights; padding that is not zeros on both sides alike becomes a node of its own."""
-        layer = module.map if isinstance(module, GaussianLayer) else module
+        layer: Any = module.map if isinstance(module, GaussianLayer) else module
         if not hasattr(layer, "stride"):
             return self.add("weighted", [source], name, shape, {"geometry": None}, module)
         kernel = _weight_of(module).shape[2:]
+        if len(source.shape) != 1 + len(kernel):
+            raise self.refusal(f"a convolution of rows of shape {source.shape}", "keep the batch first")
         sides, mode = _sides(layer, kernel)
         uneven = any(before != after for before, after in sides)
         geometry = {
@@ -141,15 +178,15 @@ class Converter:
         module: nn.Module | None = None,
     ) -> Node:
         """A new node; ``shape`` includes the rows, a name that is taken gets a number."""
-        unique = name
-        for number in itertools.count(2):
-            if unique not in self.names:
-                break
-            unique = f"{name}@{number}"
+        unique = self._free(name, self.names)
         self.names.add(unique)
         node = Node(kind, unique, inputs, tuple(shape[1:]), options or {}, module)
         self.nodes.append(node)
         return node
+
+    def _free(self, name: str, taken: set[str]) -> str:
+        candidates = (f"{name}@{number}" for number in itertools.count(2))
+        return name if name not in taken else next(other for other in candidates if other not in taken)
 
     def reshape(self, source: Node, shape: Sequence[int], name: str) -> Node:
         if tuple(shape[1:]) == source.shape:
@@ -159,6 +196,15 @@ class Converter:
     def pad(self, source: Node, amounts: list[tuple[int, int]], mode: str, value: float, name: str) -> Node:
         """``amounts`` for each axis behind the rows."""
         grown = [n + before + after for n, (before, after) in zip(source.shape, amounts, strict=True)]
+        if mode not in ("constant", "reflect", "replicate") or min(n for pair in amounts for n in pair) < 0:
+            raise self.refusal(f"a padding by {amounts} in mode '{mode}'", _OTHER_PADDING)
+        if mode != "constant" and (len(source.shape) < 2 or amounts[0] != (0, 0)):
+            raise self.refusal(f"a padding of rows of shape {source.shape} by '{mode}'", _OTHER_PADDING)
+        if not math.isfinite(value):
+            raise self.refusal(f"a padding by {value}", _OTHER_PADDING)
+        if value != 0:
+            # the fill needs a code: on a grid that reaches to it.
+            source = self.add("reach", [source], f"{name}.reach", (0, *source.shape), {"value": float(value)})
         options = {"amounts": tuple(amounts), "mode": mode, "value": float(value)}
         return self.add("pad", [source], name, (0, *grown), options)
 
@@ -175,7 +221,7 @@ class Converter:
         return self.add("unary", [source], name, (0, *source.shape), {"function": function, "label": label})
 
     def clamp(self, source: Node, low: float, high: float, name: str) -> Node:
-        if not low <= high or low > 0 > high:
+        if not low <= high:
             raise self.refusal(f"a clamp to [{low}, {high}]", "give low ≤ high")
         return self.add("clamp", [source], name, (0, *source.shape), {"low": float(low), "high": float(high)})
 
@@ -183,11 +229,16 @@ class Converter:
         """Our node of an argument that must be an activation."""
         if isinstance(argument, fx.Node) and argument in self.found:
             return self.found[argument]
+        if isinstance(argument, fx.Node) and argument not in self.traced.fixed:
+            raise self.refusal(
+                f"'{argument.name}', of which a part was changed in place,",
+                "write it without in-place changes",
+            )
         raise self.refusal("an argument that is not an activation", "pass activations through layers only")
 
     def constant(self, argument: Any) -> Tensor | None:
-        """The tensor of an argument that is a parameter, buffer or traced constant of the network."""
-        if isinstance(argument, fx.Node) and argument.op == "get_attr":
+        """The tensor of an argument that is a parameter, buffer or constant, or computed from those."""
+        if isinstance(argument, fx.Node) and argument in self.traced.fixed:
             value = self.traced.values[argument]
             return value.detach() if isinstance(value, Tensor) else None
         return argument.detach() if isinstance(argument, Tensor) else None
@@ -212,7 +263,7 @@ class Converter:
 
     def plain_name(self, path: str) -> str:
         """The name a module had before our wrappers: ``conv.layer`` is ``conv`` again."""
-        here, kept = self.network, []
+        here, kept = self.network, list[str]()
         for part in path.split("."):
             if not (isinstance(here, Masked) and part == "layer"):
                 kept.append(part)
@@ -224,6 +275,7 @@ class Converter:
         return BadInput("every step of a network must be expressible in integers", f"{got} at '{where}'", do)
 
 
+_OTHER_PADDING = "pad spatial axes with a number, by reflection or by replication, by 0 or more"
 _OTHER_WAY = (
     "build it from Linear, Conv1d/2d, BatchNorm, ReLU and other element-wise functions, +, *, cat, pooling, "
     "reshape, permute, slice, pad and nearest upsampling"
@@ -247,4 +299,14 @@ def _sides(layer: Any, kernel: Sequence[int]) -> tuple[list[tuple[int, int]], st
         sides = [(span // 2, span - span // 2) for span in spans]
     else:
         sides = [(int(pad), int(pad)) for pad in layer.padding]
-    return sides, {"zeros": "constant", "circular": "circular"}.get(mode, mode)
+    return sides, "constant" if mode == "zeros" else mode
+
+
+def _dimensions(name: str) -> int:
+    return int(name[-2]) if name[-2:] in ("1d", "2d") else 0
+
+
+def _is_alias(one: Any, other: Any) -> bool:
+    """Whether two tensors are the same numbers in the same order."""
+    both = isinstance(one, Tensor) and isinstance(other, Tensor) and one.data_ptr() == other.data_ptr()
+    return both and one.shape == other.shape and one.stride() == other.stride()

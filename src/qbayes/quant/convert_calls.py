@@ -14,6 +14,7 @@ from qbayes.quant.convert_modules import (
     adaptive_average,
     adaptive_max,
     average_pool,
+    check_spatial,
     max_pool,
     pad_last_axes,
     upsample,
@@ -41,13 +42,7 @@ def _arithmetic(function: Callable[..., Any]) -> CallRule:
 
     def convert(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
         left, right = args[0], args[1] if len(args) > 1 else options["other"]
-        if function is operator.add and options.get("alpha", 1) != 1:
-            right = (right, float(options["alpha"]))
-        if function is operator.sub and options.get("alpha", 1) != 1:
-            right = (right, float(options["alpha"]))
-        factor = 1.0
-        if isinstance(right, tuple):
-            right, factor = right
+        factor = float(options.get("alpha", 1))
         if options.get("rounding_mode") is not None:
             raise to.refusal("a division that rounds", "divide without rounding")
         known = [isinstance(side, fx.Node) and side in to.found for side in (left, right)]
@@ -75,14 +70,15 @@ def _of_two(
     to: "Converter", node: fx.Node, function: Callable[..., Any], left: Node, right: Node, factor: float
 ) -> Node:
     shape = to.traced.values[node].shape
-    if function is operator.mul:
-        return to.add("mul", [left, right], to.where, shape)
     if function is operator.truediv:
         raise to.refusal("a quotient of two activations", "multiply by a function of the divisor instead")
-    if left.shape != right.shape:
+    if len(left.shape) != len(right.shape):
+        # torch would put the rows of the one beside another axis of the other.
         raise to.refusal(
-            f"a sum of activations of shapes {left.shape} and {right.shape}", "bring both to one shape first"
+            f"activations of shapes {left.shape} and {right.shape}", "give both the same number of axes"
         )
+    if function is operator.mul:
+        return to.add("mul", [left, right], to.where, shape)
     second = factor if function is operator.add else -factor
     return to.add("add", [left, right], to.where, shape, {"factors": (1.0, second)})
 
@@ -149,6 +145,8 @@ def _concat(to: "Converter", node: fx.Node, args: Sequence[Any], options: Option
     axis = axis % len(shape)
     if axis == 0:
         raise to.refusal("a concatenation along the rows", "concatenate channels or positions")
+    if len(sources) == 1:
+        return sources[0]
     return to.add("concat", sources, to.where, shape, {"axis": axis})
 
 
@@ -187,6 +185,7 @@ def _mean(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options)
         raise to.refusal(
             "a mean over rows or channels", "take means over spatial axes, or use a 1×1 convolution"
         )
+    check_spatial(to, source, (1, 2))
     outputs = [1 if axis + 2 in axes else n for axis, n in enumerate(source.shape[1:])]
     pooled = adaptive_average(to, source, outputs, to.where)
     return to.reshape(pooled, shape, f"{to.where}.shape")
@@ -197,12 +196,15 @@ def _reshape(to: "Converter", node: fx.Node, args: Sequence[Any], options: Optio
 
 
 def _same(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
+    dtype = to.traced.values[node].dtype
+    if not dtype.is_floating_point:
+        raise to.refusal(f"a conversion to {dtype}", "keep activations in floating point")
     return to.tensor(args[0])
 
 
 def _permute(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
     dims = options.get("dims", args[1:])
-    order = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
+    order: Sequence[int] = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
     return _ordered(to, node, to.tensor(args[0]), [int(axis) for axis in order])
 
 
@@ -243,13 +245,13 @@ def _getitem(to: "Converter", node: fx.Node, args: Sequence[Any], options: Optio
         at = next(i for i, part in enumerate(parts) if part is Ellipsis)
         named = sum(part is not None and part is not Ellipsis for part in parts)
         parts[at : at + 1] = [slice(None)] * (len(source.shape) + 1 - named)
-    plain = [part for part in parts if part is not None]
-    if not isinstance(plain[0], slice) or plain[0] != slice(None):
+    plain = [part for part in parts if part is not None] or [slice(None)]
+    if plain[0] != slice(None):
         raise to.refusal("an index over the rows", "take whole rows: x[:, …]")
     result = source
     for axis, part in enumerate(plain[1:], start=1):
         length = source.shape[axis - 1]
-        if not isinstance(part, slice | int):
+        if not isinstance(part, slice | int) or isinstance(part, bool):
             raise to.refusal(f"an index {part!r}", "use slices and whole numbers")
         start = part % length if isinstance(part, int) else 0
         span = range(start, start + 1) if isinstance(part, int) else range(*part.indices(length))
@@ -260,7 +262,7 @@ def _getitem(to: "Converter", node: fx.Node, args: Sequence[Any], options: Optio
 def _part(to: "Converter", node: fx.Node, held: fx.Node, index: int) -> Node:
     """One piece of a chunk or split: a slice."""
     pieces = to.traced.values[held]
-    source = to.tensor(held.args[0])
+    source = to.tensor(held.all_input_nodes[0])
     whole, piece = (0, *source.shape), pieces[index].shape
     differing = [axis for axis in range(1, len(whole)) if whole[axis] != piece[axis]]
     if len(pieces) == 1 or not differing:
@@ -296,14 +298,12 @@ _FUNCTIONALS: tuple[Callable[..., Tensor], ...] = (
 CALLS: dict[Any, CallRule] = {
     **{getattr(torch, name): _unary(function, name) for name, function in _UNARY_FUNCTIONS.items()},
     **{function: _unary(function, function.__name__) for function in _FUNCTIONALS},
-    F.sigmoid: _unary(torch.sigmoid, "sigmoid"),
-    F.tanh: _unary(torch.tanh, "tanh"),
     operator.neg: _unary(torch.neg, "neg"),
     operator.pow: _unary(torch.pow, "pow"),
-    **dict.fromkeys((operator.add, operator.iadd, torch.add), _arithmetic(operator.add)),
-    **dict.fromkeys((operator.sub, operator.isub, torch.sub), _arithmetic(operator.sub)),
-    **dict.fromkeys((operator.mul, operator.imul, torch.mul, torch.multiply), _arithmetic(operator.mul)),
-    **dict.fromkeys((operator.truediv, operator.itruediv, torch.div), _arithmetic(operator.truediv)),
+    **dict.fromkeys((operator.add, torch.add), _arithmetic(operator.add)),
+    **dict.fromkeys((operator.sub, torch.sub, torch.subtract), _arithmetic(operator.sub)),
+    **dict.fromkeys((operator.mul, torch.mul, torch.multiply), _arithmetic(operator.mul)),
+    **dict.fromkeys((operator.truediv, torch.div, torch.divide), _arithmetic(operator.truediv)),
     **dict.fromkeys((F.relu, torch.relu, torch.relu_, F.relu_), _relu(math.inf)),
     F.relu6: _relu(6.0),
     F.hardtanh: _hardtanh,
@@ -326,9 +326,10 @@ CALLS: dict[Any, CallRule] = {
 
 METHODS_OF_TENSORS: dict[Any, CallRule] = {
     **{name: _unary(function, name) for name, function in _UNARY_FUNCTIONS.items()},
-    **dict.fromkeys(("add", "add_", "__add__", "__radd__"), _arithmetic(operator.add)),
-    **dict.fromkeys(("sub", "sub_"), _arithmetic(operator.sub)),
-    **dict.fromkeys(("mul", "mul_", "multiply"), _arithmetic(operator.mul)),
+    **{f"{name}_": _unary(function, name) for name, function in _UNARY_FUNCTIONS.items()},
+    **dict.fromkeys(("add", "add_"), _arithmetic(operator.add)),
+    **dict.fromkeys(("sub", "sub_", "subtract"), _arithmetic(operator.sub)),
+    **dict.fromkeys(("mul", "mul_", "multiply", "multiply_"), _arithmetic(operator.mul)),
     **dict.fromkeys(("div", "div_"), _arithmetic(operator.truediv)),
     **dict.fromkeys(("relu", "relu_"), _relu(math.inf)),
     **dict.fromkeys(("clamp", "clamp_", "clip"), _clamp),

@@ -24,7 +24,8 @@ _ATTENTION = (
 WAYS_OUT: dict[str, str] = {
     **dict.fromkeys(("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"), _RECURRENT),
     **dict.fromkeys(("MultiheadAttention", "scaled_dot_product_attention", "matmul", "bmm"), _ATTENTION),
-    **dict.fromkeys(("TransformerEncoderLayer", "TransformerEncoder", "einsum"), _ATTENTION),
+    **dict.fromkeys(("TransformerEncoderLayer", "TransformerEncoder"), _ATTENTION),
+    "einsum": "use nn.Linear on the last axis; a product of two activations along features is not in the set",
     **dict.fromkeys(("LayerNorm", "GroupNorm", "InstanceNorm2d", "layer_norm", "group_norm"), _NORMALISE),
     **dict.fromkeys(
         ("Softmax", "LogSoftmax", "softmax", "log_softmax"), "return logits: the likelihood does it"
@@ -35,11 +36,24 @@ WAYS_OUT: dict[str, str] = {
     **dict.fromkeys(("dropout", "dropout2d"), "use an nn.Dropout module instead"),
     "Embedding": "feed the network numbers: one-hot inputs and a Linear layer do the same",
     "PReLU": "use LeakyReLU, or nn.PReLU() with a single slope",
+    **dict.fromkeys(
+        ("expand", "expand_as"), "products repeat by themselves; a constant head is left out: return the mean"
+    ),
 }
 
 
 def _per_axis(value: Any, axes: int) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, Sequence) else (int(value),) * axes
+
+
+def check_spatial(to: "Converter", source: Node, wanted: Sequence[int]) -> int:
+    """The number of spatial axes, one of ``wanted``: torch also takes inputs that have no rows."""
+    axes = len(source.shape) - 1
+    if axes not in wanted:
+        raise to.refusal(
+            f"a pooling of rows of shape {source.shape}", "pool rows of channels × 1 or 2 spatial axes"
+        )
+    return axes
 
 
 def max_pool(
@@ -53,7 +67,7 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Node:
     """``q_o = max q`` over each window."""
-    axes = len(source.shape) - 1
+    axes = check_spatial(to, source, (to.dimensions,))
     sizes = _per_axis(kernel, axes)
     options = {
         "kernel": sizes,
@@ -78,7 +92,7 @@ def average_pool(
     divisor_override: int | None = None,
 ) -> Node:
     """The mean over each window."""
-    axes = len(source.shape) - 1
+    axes = check_spatial(to, source, (to.dimensions,))
     sizes = _per_axis(kernel, axes)
     options = {
         "kernel": sizes,
@@ -94,7 +108,7 @@ def average_pool(
 
 def adaptive_average(to: "Converter", source: Node, outputs: Sequence[int], name: str) -> Node:
     """The mean over windows that divide each axis into ``outputs`` parts, of uneven size where they must."""
-    axes = len(outputs)
+    axes = check_spatial(to, source, (to.dimensions,) if to.dimensions else (1, 2))
     options = {
         "kernel": (1,) * axes,
         "stride": (1,) * axes,
@@ -108,6 +122,7 @@ def adaptive_average(to: "Converter", source: Node, outputs: Sequence[int], name
 
 
 def adaptive_max(to: "Converter", node: fx.Node, source: Node) -> Node:
+    check_spatial(to, source, (to.dimensions,))
     wanted = tuple(to.traced.values[node].shape[2:])
     if any(n % out for n, out in zip(source.shape[1:], wanted, strict=True)):
         raise to.refusal("an adaptive maximum over uneven windows", "choose sizes that divide the input's")
@@ -118,6 +133,7 @@ def adaptive_max(to: "Converter", node: fx.Node, source: Node) -> Node:
 def upsample(to: "Converter", node: fx.Node, source: Node, mode: str) -> Node:
     """Each code repeated along the spatial axes."""
     shape = to.traced.values[node].shape
+    check_spatial(to, source, (1, 2))
     factors = [out / n for out, n in zip(shape[2:], source.shape[1:], strict=True)]
     if mode not in ("nearest", "nearest-exact") or any(f != int(f) for f in factors):
         raise to.refusal(
@@ -131,12 +147,9 @@ def pad_last_axes(to: "Converter", source: Node, around: Sequence[int], mode: st
     """``around`` as F.pad has it: the last axis first, each side by itself."""
     pairs = [(int(a), int(b)) for a, b in zip(around[::2], around[1::2], strict=True)]
     missing = len(source.shape) - len(pairs)
-    if missing < 0 or mode not in ("constant", "reflect", "replicate"):
-        raise to.refusal(f"a padding of {list(around)} in mode '{mode}'", "pad spatial axes, not in a circle")
-    amounts = [(0, 0)] * missing + pairs[::-1]
-    if mode == "constant" and any(n < 0 for pair in amounts for n in pair):
-        raise to.refusal(f"a negative padding {list(around)}", "slice the activation instead")
-    return to.pad(source, amounts, mode, value, to.where)
+    if missing < 0:
+        raise to.refusal(f"a padding of the rows by {list(around)}", "pad the axes behind the rows")
+    return to.pad(source, [(0, 0)] * missing + pairs[::-1], mode, value, to.where)
 
 
 def _unary(to: "Converter", node: fx.Node, module: nn.Module, source: Node) -> Node:

@@ -64,8 +64,10 @@ def _fold_clamp(graph: Graph, node: Node) -> None:
     """ReLU and its kin are limits on the codes of the op that computes them, where nobody else reads it."""
     source = node.inputs[0]
     if source.kind in _CLAMPED and len(graph.users(source)) == 1 and not graph.is_head(source):
-        low, high = source.options.get("clamp", (-math.inf, math.inf))
-        limits = (max(low, node.options["low"]), max(low, min(high, node.options["high"])))
+        low, high = node.options["low"], node.options["high"]
+        # limits behind limits: the earlier ones, themselves held between the later.
+        earlier = source.options.get("clamp", (-math.inf, math.inf))
+        limits = tuple(min(max(limit, low), high) for limit in earlier)
         source.options |= {"clamp": limits, "activation": node.name}
         graph.bypass(node, source)
 
@@ -79,7 +81,7 @@ def folded_weight(weight: Tensor, gain: Tensor | None) -> Tensor:
 
 def folded_bias(bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, channels: int) -> Tensor:
     """``g b + (β − g m)``; a layer without a bias gets one of zeros."""
-    start = torch.zeros(channels) if bias is None else bias
+    start = torch.zeros(channels) if bias is None else bias.detach()
     if gain is None or shift is None:
         return start.clone()
     return start * gain.to(start) + shift.to(start)

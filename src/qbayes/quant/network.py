@@ -1,15 +1,16 @@
 """The fake-quantised network: the graph's nodes as layers, run in order."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from qbayes.errors import BadInput
 from qbayes.quant.coded import Coded
-from qbayes.quant.layers.base import QuantLayer
+from qbayes.quant.layers.base import QuantLayer, Span
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.quantizer import Quantizer
 
@@ -37,7 +38,6 @@ class QuantNetwork(nn.Module):
         steps: Sequence[Step],
         layers: Sequence[QuantLayer],
         heads: dict[str, str],
-        input_shape: tuple[int, ...],
     ) -> None:
         super().__init__()
         self.steps = tuple(steps)
@@ -45,23 +45,60 @@ class QuantNetwork(nn.Module):
         named = zip(self.steps, layers, strict=True)
         self.layers = nn.ModuleDict({key_of(step.name): layer for step, layer in named})
         self.heads = dict(heads)
-        self.input_shape = tuple(input_shape)
+        # part of the state: what was saved in training still has to settle where it is loaded.
+        self.register_buffer("settled", torch.zeros((), dtype=torch.bool))
+        self.register_load_state_dict_post_hook(_settle_loaded)
+        self.is_calibrating = False
+        # whether an evaluation has been found to have ranges.
+        self._checked = False
+
+    settled: Tensor
 
     def forward(self, x: Tensor) -> Tensor | dict[str, Tensor]:
         return self.run(x)
 
     def run(self, x: Tensor, watch: Watch | None = None) -> Tensor | dict[str, Tensor]:
         """The answers; ``watch`` is shown each layer with its inputs and output (evaluation only)."""
+        if not self.training and not self._checked:
+            self.check_ready()
+            self._checked = True
         values: dict[str, Any] = {}
         for step in self.steps:
-            layer = self.layers[key_of(step.name)]
-            inputs = [values[name] for name in step.inputs] if step.inputs else [x]
-            values[step.name] = layer(*inputs)
+            layer = self.layer(step.name)
+            inputs: list[Any] = [values[name] for name in step.inputs] if step.inputs else [x]
+            values[step.name] = self._named(step, layer, inputs) if self.is_calibrating else layer(*inputs)
             if watch is not None and step.inputs:
-                assert isinstance(layer, QuantLayer)
                 watch(step, layer, inputs, values[step.name])
+        return self._answers(values)
+
+    def _answers(self, values: Mapping[str, Tensor | Coded]) -> Tensor | dict[str, Tensor]:
         answers = {head: _real(values[name]) for head, name in self.heads.items()}
         return answers[""] if list(answers) == [""] else answers
+
+    @staticmethod
+    def _named(step: Step, layer: QuantLayer, inputs: Sequence[Any]) -> Any:
+        """The layer's answer; numbers that no range can be set from are told with its name."""
+        try:
+            return layer(*inputs)
+        except BadInput as error:
+            raise BadInput(error.must, f"{error.got} behind '{step.name}'", error.do) from None
+
+    @torch.no_grad()
+    def without_rounding(self, x: Tensor) -> Tensor | dict[str, Tensor]:
+        """The folded network in float, at its mean weights and without masks: what it was made from."""
+        before = self.training
+        nn.Module.train(self, False)
+        switched = [quantizer for _, quantizer in self.quantizers() if quantizer.quantizing]
+        for quantizer in switched:
+            quantizer.quantizing = False
+        values: dict[str, Any] = {}
+        for step in self.steps:
+            inputs = [values[name] for name in step.inputs] if step.inputs else [x]
+            values[step.name] = self.layer(step.name).simulate(*inputs)
+        for quantizer in switched:
+            quantizer.quantizing = True
+        nn.Module.train(self, before)
+        return self._answers(values)
 
     def layer(self, name: str) -> QuantLayer:
         found = self.layers[key_of(name)]
@@ -71,6 +108,9 @@ class QuantNetwork(nn.Module):
     def train(self, mode: bool = True) -> "QuantNetwork":
         settles = self.training and not mode and self.is_ready
         super().train(mode)
+        self._checked = False
+        if mode:
+            self.settled.fill_(False)
         if settles:
             self.settle()
         return self
@@ -86,22 +126,20 @@ class QuantNetwork(nn.Module):
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Make what depends on several ranges final: scales that a bias needs larger, the noise's grids."""
-        device = next((value.device for value in self.state_dict().values()), torch.device("cpu"))
-        values: dict[str, Any] = {}
-        for step in self.steps:
-            layer = self.layer(step.name)
-            inputs = [values[name] for name in step.inputs]
-            if isinstance(layer, QuantWeighted):
-                layer.settle(inputs[0])
-            first = torch.zeros(1, *self.input_shape, device=device)
-            values[step.name] = layer.compute(*(inputs or [first]))  # pyright: ignore[reportArgumentType]
+        """Make what depends on several ranges final: scales that must be larger, the noise's grids."""
+        held = [layer.weights for layer in self.layers.values() if isinstance(layer, QuantWeighted)]
+        # a second call of a layer may raise the weights' scale behind the first one's back.
+        for _ in range(1 if len({id(weights) for weights in held}) == len(held) else 2):
+            spans: dict[str, Span] = {}
+            for step in self.steps:
+                spans[step.name] = self.layer(step.name).settle(*(spans[name] for name in step.inputs))
+        self.settled.fill_(True)
 
     def quantizers(self) -> Iterator[tuple[str, Quantizer]]:
         """All quantisers, named by their layer and what they round."""
         for name, module in self.named_modules():
             if isinstance(module, Quantizer):
-                yield name.removeprefix("layers.").replace("/", "."), module
+                yield name.removeprefix("layers.").replace("/.", ".").replace("/", "."), module
 
     @contextlib.contextmanager
     def calibrating(self) -> Iterator[None]:
@@ -110,15 +148,18 @@ class QuantNetwork(nn.Module):
         Those of weights are set at once, from the weights themselves.
         """
         self.train()
-        for layer in self.layers.values():
+        for step in self.steps:
+            layer = self.layer(step.name)
             if isinstance(layer, QuantWeighted):
-                layer.weights.calibrate()
+                layer.weights.calibrate(step.name)
+        self.is_calibrating = True
         for _, quantizer in self.quantizers():
             quantizer.calibrating, quantizer.quantizing = not quantizer.weight, quantizer.weight
             quantizer.observing = False
         try:
             yield
         finally:
+            self.is_calibrating = False
             for _, quantizer in self.quantizers():
                 quantizer.calibrating, quantizer.quantizing = False, True
                 quantizer.observing = True
@@ -133,8 +174,20 @@ class QuantNetwork(nn.Module):
         return [q.scale for _, q in self.quantizers() if isinstance(q.scale, nn.Parameter)]
 
 
+def _settle_loaded(module: nn.Module, keys: object) -> None:
+    """A state that was saved in training and is loaded in evaluation."""
+    assert isinstance(module, QuantNetwork)
+    if not module.training and module.is_ready and not bool(module.settled):
+        module.settle()
+
+
 def key_of(name: str) -> str:
-    return name.replace(".", "/")
+    """The name under which a ModuleDict can hold a layer: without dots, and none of its own attributes."""
+    key = name.replace(".", "/")
+    return f"{key}/" if key in _TAKEN else key
+
+
+_TAKEN = frozenset(dir(nn.ModuleDict()))
 
 
 def _real(value: Tensor | Coded) -> Tensor:

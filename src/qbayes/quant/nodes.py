@@ -8,7 +8,7 @@ from torch import nn
 
 # kinds that compute new numbers, and so get a quantiser of their own behind them.
 COMPUTED = frozenset(
-    {"input", "weighted", "add", "mul", "concat", "average", "affine", "unary", "clamp", "product"}
+    {"input", "weighted", "add", "mul", "concat", "average", "affine", "unary", "clamp", "reach", "product"}
 )
 # kinds that only move or choose codes: the grid of their input goes through.
 MOVED = frozenset({"max_pool", "reshape", "permute", "slice", "pad", "upsample", "mask", "dropout"})
@@ -24,6 +24,11 @@ class Node:
     shape: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     module: nn.Module | None = None
+
+    @property
+    def layer(self) -> str:
+        """The layer that it belongs to: a second call of ``conv`` is the node ``conv@2``."""
+        return self.name.partition("@")[0]
 
     def __repr__(self) -> str:
         return f"{self.kind} {self.name}({', '.join(node.name for node in self.inputs)})"

@@ -1,5 +1,6 @@
 """From a float network to a fake-quantised one: trace, fold, and put a quantiser behind every computation."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
+from qbayes.methods.placement import run_example
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.mask import Mask
@@ -22,6 +24,7 @@ from qbayes.quant.layers.elementwise import (
     QuantLookup,
     QuantMaskProduct,
     QuantMul,
+    QuantReach,
     QuantRescale,
 )
 from qbayes.quant.layers.gaussian import GaussianWeights
@@ -39,10 +42,13 @@ from qbayes.quant.layers.pool import QuantAverage
 from qbayes.quant.layers.single_grid import SingleGridWeights
 from qbayes.quant.layers.weighted import Geometry, PointWeights, QuantWeighted
 from qbayes.quant.network import QuantNetwork, Step
-from qbayes.quant.nodes import Graph, Node
+from qbayes.quant.nodes import COMPUTED, Graph, Node
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantizer import Quantizer
 from qbayes.quant.trace import EXAMPLE_ROWS
+
+# rounding in float32 stays far below; a wrong graph lies far above.
+_LARGEST_ERROR, _LEAST_ERROR = 1e-2, 1e-6
 
 
 def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) -> nn.Module:
@@ -67,7 +73,7 @@ def quantised_module(network: nn.Module, input_shape: tuple[int, ...], precision
         inner = quant_network(network.network, input_shape, precision)
         wrapped = ConstantNoise(inner, tuple(network.tenth_log_variance.shape))
         wrapped.tenth_log_variance.data.copy_(network.tenth_log_variance)
-        return wrapped
+        return wrapped.to(network.tenth_log_variance.device)
     return quant_network(network, input_shape, precision)
 
 
@@ -77,8 +83,47 @@ def quant_network(network: nn.Module, input_shape: tuple[int, ...], precision: P
     graph = fold(graph_of(network, example))
     if precision.mask == "product":
         _quantise_masks(graph)
-    precision.check_overrides([node.name for node in graph.nodes])
-    return Builder(graph, precision).build(input_shape).to(device)
+    if not any(node.kind not in ("input", "dropout") for node in graph.nodes):
+        raise BadInput(
+            "a network must compute something to become integers",
+            f"{type(network).__name__}, which computes nothing",
+            "give a network with layers between its input and its output",
+        )
+    precision.check_overrides([node.layer for node in graph.nodes if node.kind in COMPUTED])
+    built = Builder(graph, precision).build().to(device)
+    _check_same(network, built, input_shape, device)
+    return built
+
+
+@torch.no_grad()
+def _check_same(
+    network: nn.Module, built: QuantNetwork, input_shape: tuple[int, ...], device: torch.device
+) -> None:
+    """Raise unless what was built computes, before any rounding, what the network does.
+
+    On another number of rows than it was traced with: a network that counts its rows shows itself here.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(EXAMPLE_ROWS - 1, *input_shape, generator=generator).to(device)
+    wanted, got = run_example(copy.deepcopy(network).eval(), x.clone()), built.without_rounding(x)
+    for head in built.heads:
+        one = wanted[head] if isinstance(wanted, dict) else wanted
+        other = got[head] if isinstance(got, dict) else got
+        _check_head(head, one.float(), other)
+
+
+def _check_head(head: str, wanted: Tensor, got: Tensor) -> None:
+    size = wanted.square().mean().sqrt()
+    right = wanted.shape == got.shape
+    # a function with a jump may fall to either side of it, here and there: hence a mean, not the worst.
+    if right and bool(torch.isfinite(size)):
+        right = bool((got - wanted).square().mean().sqrt() <= _LARGEST_ERROR * size + _LEAST_ERROR)
+    if not right:
+        raise BadInput(
+            "a network must do the same to every row, whatever the number of rows, and keep no state",
+            f"the head '{head}' gives other numbers than its traced graph",
+            "write forward so that it uses layers and functions on whole batches only",
+        )
 
 
 def _quantise_masks(graph: Graph) -> None:
@@ -100,16 +145,16 @@ class Builder:
         self.answers = graph.producers(graph.heads.values())
         self.weights: dict[int, nn.Module] = {}
 
-    def build(self, input_shape: tuple[int, ...]) -> QuantNetwork:
+    def build(self) -> QuantNetwork:
         nodes = self.graph.nodes
         steps = [Step(node.name, tuple(source.name for source in node.inputs)) for node in nodes]
         layers = [_MAKERS[node.kind](self, node) for node in nodes]
         heads = {head: node.name for head, node in self.graph.heads.items()}
-        return QuantNetwork(steps, layers, heads, input_shape)
+        return QuantNetwork(steps, layers, heads)
 
     def out(self, node: Node) -> Quantizer:
         """The quantiser of a node's output."""
-        at = self.precision.for_layer(node.name)
+        at = self.precision.for_layer(node.layer)
         bits = at.activation
         if id(node) in self.answers:
             bits = self.precision.output_bits
@@ -133,6 +178,7 @@ class Builder:
         module = node.module
         assert module is not None
         if id(module) not in self.weights:
+            _check_finite(node.layer, module)
             make = self._gaussian if isinstance(module, GaussianLayer) else self._point
             self.weights[id(module)] = make(node, module)
         return QuantWeighted(self.weights[id(module)], self.out(node), _limits(node))
@@ -143,11 +189,11 @@ class Builder:
         bias: Tensor | None = None
         if module.bias is not None or gain is not None:
             bias = folded_bias(module.bias, gain, shift, len(weight))
-        quantizer = self.weight_quantizer(self.precision.for_layer(node.name), len(weight))
+        quantizer = self.weight_quantizer(self.precision.for_layer(node.layer), len(weight))
         return PointWeights(weight, bias, quantizer, Geometry.of(node.options["geometry"]))
 
     def _gaussian(self, node: Node, module: Any) -> GaussianWeights:
-        at = self.precision.for_layer(node.name)
+        at = self.precision.for_layer(node.layer)
         gain, shift = node.options.get("gain"), node.options.get("shift")
         channels = len(module.weight_mean)
         bias: Tensor | None = None
@@ -169,11 +215,11 @@ class Builder:
                 module, gain, bias, quantizer, sigma, at.noise, geometry, train_sigma=False
             )
         self._check_single(node, at)
-        parts = [
+        product, sample = (
             Quantizer(at.weight, rule=at.weight_range, signed=True, symmetric=symmetric, weight=False)
-            for symmetric in (True, at.weight_scheme == "symmetric")
-        ]
-        return SingleGridWeights(module, gain, bias, quantizer, sigma, *parts, at.noise, geometry)
+            for symmetric in (True, False)
+        )
+        return SingleGridWeights(module, gain, bias, quantizer, sigma, product, sample, at.noise, geometry)
 
     def _check_keeping(self, node: Node, at: Precision) -> None:
         if at.weight_scheme != "symmetric":
@@ -189,6 +235,16 @@ class Builder:
                 "the paper's single grid has one affine scale a tensor",
                 f"granularity='{at.granularity}', weight_scheme='{at.weight_scheme}' at '{node.name}'",
                 "use granularity='tensor' and weight_scheme='affine', or gaussian='keep'",
+            )
+
+
+def _check_finite(name: str, module: nn.Module) -> None:
+    for parameter, value in module.state_dict().items():
+        if not bool(torch.isfinite(value).all()):
+            raise BadInput(
+                "the weights to quantise must be finite numbers",
+                f"NaN or infinity in {parameter} of '{name}'",
+                "fit the network again with a lower learning rate, or leave this member out",
             )
 
 
@@ -220,6 +276,7 @@ _MAKERS: dict[str, Callable[[Builder, Node], QuantLayer]] = {
     "average": lambda b, n: QuantAverage(n.options, b.out(n), _limits(n)),
     "unary": lambda b, n: QuantLookup(n.options["function"], n.options["label"], b.out(n)),
     "clamp": _clamp,
+    "reach": lambda b, n: QuantReach(n.options["value"], b.out(n)),
     "product": lambda b, n: QuantMaskProduct(b.out(n)),
     "mask": _mask,
     "dropout": _dropout,

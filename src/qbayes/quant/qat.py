@@ -5,6 +5,7 @@ deviations of Gaussian weights stay as they are (the paper's preset trains them)
 is fine-tuned by itself, with ranges of its own.
 """
 
+import copy
 import hashlib
 import json
 import time
@@ -21,6 +22,8 @@ from qbayes.methods.descent import decay_groups
 from qbayes.posterior.likelihood import ConstantNoise, Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import state_to
+from qbayes.posterior.signature import Signature
+from qbayes.posterior.transform import Standardize
 from qbayes.provenance import device_name, versions
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.network import QuantNetwork
@@ -38,6 +41,7 @@ MOMENTUM = 0.9
 # rows that set the ranges before training, in batches of the budget's size.
 CALIBRATION_ROWS = 2048
 _VALIDATION_DRAWS = 4
+_SAME_SCALE = 1e-3
 # Our recipe, found by measurement (docs/results/integers.md), and the paper's.
 QAT_BUDGETS: Mapping[str, Mapping[str, Any]] = {
     "default": {
@@ -133,20 +137,39 @@ def _check(posterior: NetworkPosterior, task: Task, precision: Precision, keep: 
             f"'{task.name}' has none",
             "load the task with validation=0.1, or keep the last epoch",
         )
-    if not 0 <= freeze <= 1:
-        raise BadInput("freeze must be a share of the epochs from 0 to 1", f"{freeze}", "leave it at 0.5")
-    if task.signature.input_shape != posterior.signature.input_shape:
+    if isinstance(freeze, bool) or not isinstance(freeze, int | float) or not 0 <= freeze <= 1:
+        raise BadInput("freeze must be a share of the epochs from 0 to 1", f"{freeze!r}", "leave it at 0.5")
+    _check_signature(posterior.signature, task)
+
+
+def _check_signature(signature: Signature, task: Task) -> None:
+    if task.signature.input_shape != signature.input_shape:
         raise BadInput(
             "the task must have the posterior's inputs",
-            f"{task.signature.input_shape} instead of {posterior.signature.input_shape}",
-            f"quantise on '{posterior.signature.task}'",
+            f"{task.signature.input_shape} instead of {signature.input_shape}",
+            f"quantise on '{signature.task}'",
         )
-    if task.signature.likelihood != posterior.signature.likelihood:
+    if task.signature.likelihood != signature.likelihood:
         raise BadInput(
             "the task must have the posterior's kind and number of outputs",
             f"'{task.name}' asks for {task.signature.likelihood.to_json()}",
-            f"quantise on '{posterior.signature.task}'",
+            f"quantise on '{signature.task}'",
         )
+    pairs = ((signature.transform, task.signature.transform), (signature.target, task.signature.target))
+    if not all(_alike(one, other) for one, other in pairs):
+        raise BadInput(
+            "the task must scale inputs and targets as in the posterior's training",
+            f"other means or deviations in '{task.name}': other training rows",
+            "load the task with the same rows and validation share for fit and quantize",
+        )
+
+
+def _alike(one: Standardize | None, other: Standardize | None) -> bool:
+    """Whether two scales agree to a thousandth of a deviation."""
+    if one is None or other is None:
+        return one is other
+    shifted = ((one.mean - other.mean).abs() <= _SAME_SCALE * one.std).all()
+    return bool(shifted & ((one.std - other.std).abs() <= _SAME_SCALE * one.std).all())
 
 
 class _Quantisation:
@@ -245,7 +268,7 @@ class _Quantisation:
         def loss(network: nn.Module, outputs: Outputs, target: Tensor) -> Tensor:
             return likelihood.nll(outputs, target).mean(-1)
 
-        chooser = _Chooser(self) if self.keep == "best" else None
+        chooser = _Chooser(self.module, self.task) if self.keep == "best" else None
         with TrainingProgress(title, budget.epochs, self.progress) as bar:
             loop = Loop(
                 self.module,
@@ -287,10 +310,12 @@ class _Quantisation:
 
 
 class _Chooser:
-    """Keeps a state whenever the validation NLL falls to a new low; the last one kept is the best."""
+    """Keeps the state with the least validation NLL so far, and only that."""
 
-    def __init__(self, run: _Quantisation) -> None:
-        self.run = run
+    def __init__(self, module: nn.Module, task: Task) -> None:
+        self.module, self.task = module, task
+        # evaluation settles a network: the one in training must not be touched by it.
+        self.twin = copy.deepcopy(module)
         self.loop: Loop | None = None
         self.best: float | None = None
 
@@ -300,22 +325,22 @@ class _Chooser:
         if self.best is None and kept:
             # resumed: what was kept before has to be beaten.
             self.best = self._nll(kept[-1])
-        now = self._nll(state_to(self.run.module.state_dict(), "cpu"))
-        if self.best is None or now < self.best:
-            self.best = now
-            return True
-        return False
+        now = self._nll(self.module.state_dict())
+        if self.best is not None and not now < self.best:
+            return False
+        self.best = now
+        kept.clear()
+        return True
 
     @torch.no_grad()
     def _nll(self, state: Mapping[str, Tensor]) -> float:
         """Mean NLL of the validation rows, in evaluation on codes, averaged over a few draws."""
-        run = self.run
-        twin = run._prepared(0)  # pyright: ignore[reportPrivateUsage]
-        twin.load_state_dict(dict(state))
-        twin.eval()
-        posterior = NetworkPosterior(twin, [twin.state_dict()], run.task.signature).to(run.device)
+        self.twin.train()
+        self.twin.load_state_dict(dict(state))
+        self.twin.eval()
+        posterior = NetworkPosterior(self.twin, [self.twin.state_dict()], self.task.signature)
         total, rows = 0.0, 0
-        for x, y in run.task.batches("validation", 2048):
+        for x, y in self.task.batches("validation", 2048):
             prediction = posterior.predict(x, _VALIDATION_DRAWS, 0, first_row=rows)
             total += float(_row_nll(prediction, y).sum())
             rows += len(x)

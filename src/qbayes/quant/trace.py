@@ -5,6 +5,7 @@ it would freeze without a word (random numbers) is refused here, before any trai
 """
 
 import copy
+import inspect
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.node import map_arg
+from torch.fx.proxy import TraceError
 
 from qbayes.errors import BadInput
 from qbayes.posterior.gaussian import GaussianLayer
@@ -24,22 +27,58 @@ EXAMPLE_ROWS = 3
 _PLAIN_FLOW = "write forward without 'if', 'while' or loops that look at the values of a tensor"
 
 
+def torch_type(module: nn.Module) -> type[nn.Module]:
+    """The layer of torch that ``module`` is: its type, or what it inherits its computation from."""
+    kind = type(module)
+    base = next(known for known in kind.__mro__ if known.__module__.startswith("torch.nn"))
+    inherited = ("forward", "_conv_forward")
+    own = any(getattr(kind, name, None) is not getattr(base, name, None) for name in inherited)
+    return kind if own else base
+
+
+def is_leaf(module: nn.Module) -> bool:
+    """Whether a module is one step of a graph, and not made of several."""
+    if isinstance(module, Mask | GaussianLayer):
+        return True
+    if isinstance(module, Masked | nn.Sequential | nn.ModuleList | nn.ModuleDict):
+        return False
+    kind = torch_type(module)
+    return kind is not nn.Module and kind.__module__.startswith("torch.nn")
+
+
 class _Tracer(fx.Tracer):
-    """Leaves: layers with parameters or buffers of their own, ours, and those of torch."""
+    """Leaves: our stochastic layers, and those of torch with all that only give them another name."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if isinstance(m, Mask | GaussianLayer):
-            return True
-        if isinstance(m, Masked | nn.Sequential | nn.ModuleList | nn.ModuleDict):
-            return False
-        return type(m).__module__.startswith("torch.nn")
+        return is_leaf(m)
+
+    def create_proxy(self, kind: str, target: Any, args: Any, *more: Any, **named: Any) -> Any:
+        """An optional argument of forward is not given by anyone: it is its default."""
+        if kind == "placeholder" and args:
+            return args[0]
+        return super().create_proxy(kind, target, args, *more, **named)
 
 
 class Traced:
-    """The traced graph and, for every node, the value that it had on the example."""
+    """The traced graph and, for every node, the value that it had on the example.
 
-    def __init__(self, module: fx.GraphModule, values: dict[fx.Node, Any], rows: int) -> None:
-        self.module, self.values, self.rows = module, values, rows
+    ``changed[node]`` are the earlier nodes whose value ``node`` changed in place; ``fixed`` are those that do
+    not depend on the input.
+    """
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        values: dict[fx.Node, Any],
+        changed: dict[fx.Node, list[fx.Node]],
+        rows: int,
+    ) -> None:
+        self.module, self.values, self.changed, self.rows = module, values, changed, rows
+        self.fixed: set[fx.Node] = set()
+        for node in self.nodes:
+            calls = node.op in ("call_function", "call_method") and bool(node.all_input_nodes)
+            if node.op == "get_attr" or (calls and all(n in self.fixed for n in node.all_input_nodes)):
+                self.fixed.add(node)
 
     @property
     def nodes(self) -> list[fx.Node]:
@@ -50,25 +89,54 @@ class Traced:
 
     def resolved(self, argument: Any) -> Any:
         """An argument with nodes that hold no tensor (sizes and the like) replaced by their values."""
-        return fx.node.map_arg(argument, lambda n: n if self.is_tensor(n) else self.values[n])
+        return map_arg(argument, lambda n: n if self.is_tensor(n) else self.values[n])
 
 
 def trace(network: nn.Module, example: Tensor) -> Traced:
     """The graph of ``network`` in evaluation; ``example`` is a batch of network inputs."""
-    frozen = copy.deepcopy(network).eval()
-    module = _traced(frozen)
+    frozen = _of_one_input(copy.deepcopy(network).eval())
+    # a trace leaves the constants that it meets on the network: the next one must not find them.
+    module = _traced(copy.deepcopy(frozen))
+    before = _state(frozen)
     _refuse_frozen_randomness(module, frozen)
+    _refuse_changes(before, _state(frozen))
     recorder = _Recorder(module)
     with torch.no_grad():
         try:
             recorder.run(example)
+        except BadInput:
+            raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
             raise BadInput(
                 "the traced network must run on inputs of the task's shape",
                 f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
                 "write forward so that it does not depend on the number of rows or on hidden state",
             ) from error
-    return Traced(module, recorder.values, len(example))
+    return Traced(module, recorder.values, recorder.changed, len(example))
+
+
+def _of_one_input(network: nn.Module) -> nn.Module:
+    """``network`` (changed in place) with what else ``forward`` takes at its default.
+
+    Tracing would put a symbol there, which is never None: ``if mask is None`` would go the wrong way.
+    """
+    kind = type(network)
+    parameters = list(inspect.signature(network.forward).parameters.values())
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p.name for p in named[1:] if p.default is p.empty]
+    if needed:
+        raise BadInput(
+            "a network must take one input: the batch of rows",
+            f"{kind.__name__}.forward also needs '{needed[0]}'",
+            "give it a default, or join the inputs in one tensor and take them apart in forward",
+        )
+    if len(parameters) > 1 or not named:
+
+        def forward(self: nn.Module, x: Tensor) -> Any:
+            return kind.forward(self, x)
+
+        network.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    return network
 
 
 def _traced(network: nn.Module) -> fx.GraphModule:
@@ -78,7 +146,7 @@ def _traced(network: nn.Module) -> fx.GraphModule:
             graph = tracer.trace(network)
     except BadInput:
         raise
-    except (fx.proxy.TraceError, TypeError, RuntimeError, ValueError, LookupError, AttributeError) as error:
+    except (TraceError, TypeError, RuntimeError, ValueError, LookupError, AttributeError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise BadInput(
             "forward must be a fixed graph of layers and functions to become integers",
@@ -93,7 +161,9 @@ def _own_functions_refused() -> Iterator[None]:
     """Tracing sees through an autograd function of one's own, and would lose the backward that it defines."""
     before = torch.autograd.Function.__dict__["apply"]
 
-    def refuse(kind: type, *_: object, **__: object) -> None:
+    def refuse(kind: type, *args: object, **named: object) -> Any:
+        if not any(isinstance(value, fx.Proxy) for value in (*args, *named.values())):
+            return before.__get__(None, kind)(*args, **named)  # another thread's, or one on constants
         raise BadInput(
             "every step of a network must be expressible in integers",
             f"an autograd function of your own, {kind.__name__}",
@@ -135,19 +205,28 @@ def _refuse_frozen_randomness(first: fx.GraphModule, network: nn.Module) -> None
             "two traces of the network differ, or a random generator was used",
             "remove torch.rand and the like, or use nn.Dropout layers, which become sites",
         )
-    random_calls = {torch.rand_like, torch.randn_like, torch.bernoulli, torch.randint_like, torch.normal}
-    for node in first.graph.nodes:
-        if node.op == "call_function" and node.target in random_calls:
+
+
+def _state(network: nn.Module) -> dict[str, tuple[int, int]]:
+    """Where every parameter and buffer lies, and how often it was changed in place."""
+    return {name: (value.data_ptr(), value._version) for name, value in network.state_dict().items()}
+
+
+def _refuse_changes(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> None:
+    for name, held in before.items():
+        if after.get(name) != held:
             raise BadInput(
-                "a network must draw no random numbers in forward",
-                f"a call of {node.name}",
-                "remove it, or use nn.Dropout layers, which become sites",
+                "a network must keep no state between calls",
+                f"forward changes '{name}'",
+                "compute from the input and the weights alone",
             )
 
 
 def _generators() -> tuple[Any, ...]:
-    numbers = np.random.get_state(legacy=True)
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), str(numbers[1].tobytes()), numbers[2]
+    """The states of torch's, Python's and numpy's generators."""
+    cuda = [state.tolist() for state in torch.cuda.get_rng_state_all()] if torch.cuda.is_initialized() else []
+    numbers = str(np.random.get_state(legacy=False))
+    return torch.get_rng_state().numpy().tobytes(), cuda, random.getstate(), numbers
 
 
 def _constants(module: fx.GraphModule) -> dict[str, Tensor]:
@@ -165,13 +244,29 @@ def _attribute(module: nn.Module, path: str) -> Any:
 
 
 class _Recorder(fx.Interpreter):
-    """Runs the graph and keeps what every node gave."""
+    """Runs the graph and keeps what every node gave, and what it changed in place."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.values: dict[fx.Node, Any] = {}
+        self.changed: dict[fx.Node, list[fx.Node]] = {}
 
     def run_node(self, n: fx.Node) -> Any:
+        before = {node: value._version for node, value in self.values.items() if isinstance(value, Tensor)}
+        generators = _generators()
         result = super().run_node(n)
+        if _generators() != generators:
+            raise BadInput(
+                "a network must draw no random numbers in forward",
+                f"a call of {n.name}",
+                "remove it, or use nn.Dropout layers, which become sites",
+            )
+        self.changed[n] = [node for node, version in before.items() if self.values[node]._version != version]
         self.values[n] = result
         return result
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = super().call_module(target, args, kwargs)
+        mask = self.fetch_attr(target)
+        # without a draw a mask hands its input on; with one it makes a new tensor, as it must be here.
+        return result.clone() if isinstance(mask, Mask) and mask.rate > 0 else result

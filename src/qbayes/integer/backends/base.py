@@ -108,6 +108,10 @@ class Backend(ABC):
         """The input's codes in the memory layout that the kernels like."""
         return codes
 
+    def codes_of_bytes(self, x: Tensor, table: Tensor) -> Tensor | None:
+        """The arranged codes of inputs in bytes, by a table ``(channels, 256)``; None without a fast way."""
+        return None
+
     def report(self) -> list[KernelReport]:
         """How each op runs, member by member where they differ."""
         found = [

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from qbayes.integer import layout
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.reference import exact_kernel
 from qbayes.integer.compiled import compiled_kernel
 from qbayes.integer.int8 import int8_kernel
 from qbayes.integer.int8_ops import why_missing
-from qbayes.integer.kernels_build import kernels
+from qbayes.integer.kernels_build import kernels, threads_for
+from qbayes.integer.lines import LinesKernel, is_small
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program import Program
@@ -36,12 +38,28 @@ class OneDnn(Backend):
 
     def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
         shapes = [self.program.values[name].shape for name in op.inputs]
+        c = kernels()
+        if isinstance(op, Weighted) and c is not None and is_small(op):
+            return LinesKernel(op, grids, constants, c)
         if isinstance(op, Weighted):
             return int8_kernel(op, grids, constants, shapes[0])
         return self._between(op, grids, constants, shapes)
 
     def arranged(self, codes: Tensor) -> Tensor:
         return codes.contiguous(memory_format=torch.channels_last) if codes.dim() == 4 else codes
+
+    def codes_of_bytes(self, x: Tensor, table: Tensor) -> Tensor | None:
+        c = kernels()
+        if c is None:
+            return None
+        raw, last = x.contiguous(), x.dim() == 4
+        out = layout.empty(tuple(raw.shape), last)
+        rows, channels = raw.shape[:2]
+        c.bytes(
+            *(out.data_ptr(), raw.data_ptr(), rows, channels, raw.numel() // (rows * channels), last),
+            *(table.data_ptr(), threads_for(raw.numel())),
+        )
+        return out
 
     def _between(
         self, op: Op, grids: Grids, constants: Constants, shapes: Sequence[tuple[int, ...]]

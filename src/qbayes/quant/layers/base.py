@@ -13,17 +13,25 @@ from qbayes.quant.quantizer import Quantizer
 Constants = dict[str, Tensor]
 Limits = tuple[float, float]
 UNLIMITED: Limits = (-math.inf, math.inf)
+# the smallest and the largest scale that an activation may have: a mask that draws makes it larger.
+Span = tuple[Tensor, Tensor]
+# a multiplier M = S / S_o has 30 bits before the point at most.
+_LARGEST_MULTIPLIER = float(1 << 29)
 
 
 class QuantLayer(nn.Module, ABC):
     """One node of the quantised network.
 
     Training: ``simulate`` on float tensors, rounding passed straight through. Evaluation: ``compute`` on
-    codes, rounding like the integer op that the layer becomes.
+    codes, rounding like the integer op that the layer becomes. In between ``settle`` makes its grids final.
     """
 
     def forward(self, *inputs: Tensor | Coded) -> Tensor | Coded:
         return self.simulate(*inputs) if self.training else self.compute(*inputs)  # pyright: ignore[reportArgumentType]
+
+    def settle(self, *spans: Span) -> Span:
+        """The span of the output's scale, from those of the inputs; here: the input's grid goes through."""
+        return spans[0]
 
     @abstractmethod
     def simulate(self, *inputs: Tensor) -> Tensor: ...
@@ -51,6 +59,18 @@ class Requantised(QuantLayer):
         if low > -math.inf or high < math.inf:
             y = torch.relu(y) if self.limits == (0.0, math.inf) else y.clamp(low, high)
         return self.out(y)
+
+    @abstractmethod
+    def unit(self, *spans: Span) -> Tensor:
+        """``M S_o``: the most that one step of the inputs is worth, in real units (float64)."""
+
+    @torch.no_grad()
+    def settle(self, *spans: Span) -> Span:
+        """Raise the output's scale where it is next to nothing beside a step of the inputs."""
+        scale, _ = self.out.grid()
+        self.out.scale.copy_(torch.maximum(scale, (self.unit(*spans) / _LARGEST_MULTIPLIER).float()))
+        scale, _ = self.out.grid()
+        return scale, scale
 
     def clamp_constants(self) -> Constants:
         """``low`` and ``high``: the limits as codes, inside the output's range."""

@@ -1,5 +1,6 @@
 """Sums, products, concatenations, per-channel affine maps, lookups and stand-alone limits."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +14,7 @@ from qbayes.quant.layers.base import (
     Limits,
     QuantLayer,
     Requantised,
+    Span,
     multiplier_constants,
     real_multiplier,
     shaped,
@@ -34,6 +36,10 @@ class QuantInput(QuantLayer):
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.out(x)
 
+    def settle(self, *spans: Span) -> Span:
+        scale, _ = self.out.grid()
+        return scale, scale
+
     def compute(self, x: Tensor) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, zero = self.out.grid()
         return Coded(self.out.codes(x), scale, zero, self.out.bits)
@@ -52,6 +58,10 @@ class QuantAdd(Requantised):
         for part in parts[1:]:
             total = total + part
         return self.finished(total)
+
+    def unit(self, *spans: Span) -> Tensor:
+        worth = [abs(a) * high.double() for a, (_, high) in zip(self.factors, spans, strict=True)]
+        return torch.stack(worth).max()
 
     def constants(self, *inputs: Coded) -> Constants:
         scale, _ = self.out.grid()
@@ -73,6 +83,9 @@ class QuantMul(Requantised):
     def simulate(self, a: Tensor, b: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.finished(a * b)
 
+    def unit(self, *spans: Span) -> Tensor:
+        return spans[0][1].double() * spans[1][1].double()
+
     def constants(self, a: Coded, b: Coded) -> Constants:
         scale, _ = self.out.grid()
         wanted = a.scale.double() * b.scale.double() / scale.double()
@@ -93,6 +106,9 @@ class QuantConcat(Requantised):
 
     def simulate(self, *inputs: Tensor) -> Tensor:
         return self.finished(torch.cat(inputs, dim=self.axis))
+
+    def unit(self, *spans: Span) -> Tensor:
+        return torch.stack([high.double() for _, high in spans]).max()
 
     def constants(self, *inputs: Coded) -> Constants:
         scale, _ = self.out.grid()
@@ -116,6 +132,12 @@ class QuantAffine(Requantised):
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.finished(x * shaped(self.gain, x.ndim, 1) + shaped(self.offset, x.ndim, 1))
+
+    def unit(self, *spans: Span) -> Tensor:
+        """The offset counts too: it is an int32 at the multiplier's shift."""
+        return torch.maximum(
+            spans[0][1].double() * self.gain.abs().max().double(), self.offset.abs().max().double()
+        )
 
     def constants(self, x: Coded) -> Constants:
         scale, _ = self.out.grid()
@@ -148,9 +170,14 @@ class QuantLookup(Requantised):
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.finished(self.function(x))
 
+    def unit(self, *spans: Span) -> Tensor:
+        return torch.zeros((), dtype=torch.float64, device=spans[0][1].device)
+
     def constants(self, x: Coded) -> Constants:
         codes = torch.arange(1 << x.bits, device=x.scale.device, dtype=torch.float32)
-        return {"table": self.out.codes(self.function(x.scale * (codes - x.zero))).to(torch.uint8)}
+        # a code that no data had may lie where the function has no value (√ below 0): it gives 0.
+        values = self.function(x.scale * (codes - x.zero)).nan_to_num(0.0, math.inf, -math.inf)
+        return {"table": self.out.codes(values).to(torch.uint8)}
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, zero = self.out.grid()
@@ -167,6 +194,9 @@ class QuantRescale(Requantised):
     def gain(self) -> Tensor | float:
         return 1.0
 
+    def unit(self, *spans: Span) -> Tensor:
+        return spans[0][1].double()
+
     def constants(self, x: Coded) -> Constants:
         scale, _ = self.out.grid()
         wanted = self.gain() * x.scale.double() / scale.double()
@@ -176,6 +206,18 @@ class QuantRescale(Requantised):
         constants = self.constants(x)
         total = x.centred.double() * real_multiplier(constants, x.codes.ndim)
         return self.coded(total, constants)
+
+
+class QuantReach(QuantRescale):
+    """A grid that reaches to ``value`` also where no data do: positions are about to be filled with it."""
+
+    def __init__(self, value: float, out: Quantizer) -> None:
+        super().__init__(out)
+        self.value = value
+
+    def simulate(self, x: Tensor) -> Tensor:
+        with_value = torch.cat([x.flatten(1), x.new_full((len(x), 1), self.value)], dim=1)
+        return self.out(with_value)[:, :-1].view_as(x)
 
 
 class QuantMaskProduct(QuantRescale):

@@ -2,11 +2,11 @@
 
     n = clamp(round(σ_q e M_n), ±(2^(b−1) − 1)),     M_n = ± S_σ S_ε / S_n
 
-One grid: ``w_q = clamp(μ_q + n)`` with ``S_n = S_μ``. On a coarse grid the rounding swallows the noise (all of
-it for σ < S_μ / 8) or inflates it, and a deterministic network would pass for a Bayesian one. There the noise
-has an accumulator of its own, ``Σ x μ_q`` and ``Σ x n`` with two scales: ``S_n`` is a near-optimal step for
-the channel's σ, and the unit in which n is counted behind the accumulator is such that its variance is the
-wanted one, ``S_n'² Σ Var(n) = Σ σ²``. The sign is that of a folded BatchNorm.
+One grid: ``w_q = clamp(μ_q + n)`` with ``S_n = S_μ``. On a coarse grid the rounding swallows the noise (all
+of it for σ < S_μ / 8) or inflates it, and a deterministic network would pass for a Bayesian one. There the
+noise has an accumulator of its own, ``Σ x μ_q`` and ``Σ x n`` with two scales: ``S_n`` is a near-optimal step
+for the channel's σ, and the unit in which n is counted behind the accumulator is such that its variance is
+the wanted one, ``S_n'² Σ Var(n) = Σ σ²``. The sign is that of a folded BatchNorm.
 
 The paper's scheme (``gaussian="single"``) quantises σ·ε and μ + σ·ε with grids of their own.
 """
@@ -26,11 +26,15 @@ from qbayes.quant.quantizer import Quantizer
 
 # one grid keeps the noise if its variance ratio stays this close to 1.
 _KEPT = (0.9, 1.1)
-# weights of a channel from which its variance is computed.
+# weights from which variances are computed: this many of a channel, fewer where there are many channels.
 _SAMPLE = 512
+_SAMPLE_IN_ALL = 1 << 16
+_LEAST_SAMPLE = 32
 _LEAST_VARIANCE = 1e-16
 _LEAST_SIGMA = 1e-30
 _BIAS_SIGMA_LEVELS = 255.0
+# no entry of a table of ε is larger.
+_MOST_SIGMAS = 5.0
 
 
 class GaussianWeights(GaussianLayer):
@@ -73,13 +77,11 @@ class GaussianWeights(GaussianLayer):
         self.register_buffer("grids", torch.ones((), dtype=torch.int64))
         self.register_buffer("noise_step", torch.ones(channels))
         self.register_buffer("noise_unit", torch.ones(channels))
-        self.register_buffer("variance_ratio", torch.ones(()))
 
     sign: Tensor
     grids: Tensor
     noise_step: Tensor
     noise_unit: Tensor
-    variance_ratio: Tensor
 
     @property
     def channel_axis(self) -> int:
@@ -98,43 +100,53 @@ class GaussianWeights(GaussianLayer):
         return self.simulate(x)
 
     def simulate(self, x: Tensor) -> Tensor:
-        """Local reparametrisation with fake-quantised mean and deviation."""
+        """Local reparametrisation with fake-quantised mean and deviation; the mean alone in evaluation."""
         mean = apply_weights(self.geometry, x, self.quantizer(self.weight_mean), self.bias_mean)
         sigma = self.sigma_quantizer(self.weight_sigma)
         spread = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
+        if not self.training:
+            return mean
         variance = apply_weights(self.geometry, x * x, sigma * sigma, spread)
         return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * torch.randn_like(mean)
 
-    def calibrate(self) -> None:
+    def calibrate(self, name: str) -> None:
         """Set the ranges from the means and deviations as they are."""
-        self.quantizer.calibrate(self.weight_mean, "the weights' means")
-        self.sigma_quantizer.calibrate(self.weight_sigma, "the weights' deviations")
+        self.quantizer.calibrate(self.weight_mean, f"the weights' means of '{name}'")
+        self.sigma_quantizer.calibrate(self.weight_sigma, f"the weights' deviations of '{name}'")
 
     @torch.no_grad()
     def settle(self, x_scale: Tensor) -> None:
         """Choose one grid or two, and the noise's step and unit, from the weights as they are now."""
-        raise_scale(self.quantizer, self.bias_mean, x_scale)
+        self._make_room(self.quantizer, x_scale)
         step, _ = self.quantizer.grid()
         channels = len(self.weight_mean)
-        one_grid = step.expand(channels).clone()
+        one_grid = self._at_least(step.expand(channels))
         ratio, _ = self._ratio(one_grid, with_mean=True)
         sigma = self.weight_sigma.flatten(1).double()
         if _KEPT[0] <= ratio <= _KEPT[1] and not self.always_two:
             self.grids.fill_(1)
             self.noise_step.copy_(one_grid)
             self.noise_unit.copy_(one_grid)
-            self.variance_ratio.fill_(ratio)
             return
         wanted = sigma.square().mean(1)
-        fine = (GAUSSIAN_STEPS[self.quantizer.bits] * wanted.sqrt()).clamp_min(_LEAST_SIGMA).float()
+        fine = self._at_least((GAUSSIAN_STEPS[self.quantizer.bits] * wanted.sqrt()).float())
         _, variance = self._ratio(fine, with_mean=False)
         # S_n' with S_n'² Var(n) = σ² on average over the channel; a channel without noise keeps its step.
         unit = torch.where(variance > 0, (self._wanted(sigma) / variance).sqrt(), fine.double())
         self.grids.fill_(2)
         self.noise_step.copy_(fine)
         self.noise_unit.copy_(unit.float())
-        kept = (unit.square() * variance).sum() / self._wanted(sigma).sum().clamp_min(_LEAST_SIGMA)
-        self.variance_ratio.fill_(float(kept))
+
+    def _make_room(self, quantizer: Quantizer, x_scale: Tensor) -> None:
+        """Raise the weights' scale where the bias, with its noise, would not fit an int32."""
+        if self.bias_mean is not None:
+            noise_of_bias = 0.0 if self.bias_rho is None else _MOST_SIGMAS * F.softplus(self.bias_rho)
+            raise_scale(quantizer, self.bias_mean.abs() + noise_of_bias, x_scale)
+
+    def _at_least(self, step: Tensor) -> Tensor:
+        """Steps so fine that one of σ_q e is 2^20 of them tell nothing more, and M_n would leave 31 bits."""
+        sigma_scale, _ = self.sigma_quantizer.grid()
+        return torch.maximum(step, sigma_scale * (epsilon_scale(self.noise_bits) * 2.0**-20))
 
     def _wanted(self, sigma: Tensor) -> Tensor:
         return _sampled(sigma).square().mean(1)
@@ -247,6 +259,7 @@ def _rho(sigma: Tensor) -> Tensor:
 
 
 def _sampled(by_channel: Tensor) -> Tensor:
-    """At most 512 weights of each channel, evenly spread."""
-    stride = -(-by_channel.shape[1] // _SAMPLE)
-    return by_channel[:, ::stride]
+    """Some weights of each channel, evenly spread."""
+    channels, weights = by_channel.shape
+    kept = min(_SAMPLE, max(_LEAST_SAMPLE, _SAMPLE_IN_ALL // channels))
+    return by_channel[:, :: -(-weights // kept)]

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from qbayes import noise
 from qbayes.posterior.mask import Mask
 from qbayes.quant.coded import Coded
-from qbayes.quant.layers.base import Constants, QuantLayer
+from qbayes.quant.layers.base import Constants, QuantLayer, Span
 
 
 class Movement(QuantLayer):
@@ -86,6 +86,10 @@ class QuantMaxPool(Movement):
         pool = F.max_pool1d if x.ndim == 3 else F.max_pool2d
         return pool(x, o["kernel"], o["stride"], o["padding"], o["dilation"], o["ceil_mode"])
 
+    def compute(self, x: Coded) -> Coded:
+        # torch pads with −∞, which a dilated window may find alone on a short axis; no code is below 0.
+        return x.moved(self.move(x.codes).clamp_min(0.0))
+
 
 class QuantPad(QuantLayer):
     """Positions added around: a constant, or copies of those at the edge."""
@@ -126,6 +130,9 @@ class QuantMask(QuantLayer):
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.mask(x)
 
+    def settle(self, *spans: Span) -> Span:
+        return spans[0][0], spans[0][1] / (1.0 - self.mask.rate)
+
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         stream = noise.current()
         if stream is None:
@@ -141,7 +148,7 @@ class QuantDropout(Movement):
         super().__init__()
         self.module = module
 
-    def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def simulate(self, x: Tensor) -> Tensor:
         return self.module(x)
 
     def move(self, x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from qbayes.quant.coded import Coded
 from qbayes.quant.fixed_point import real, shared_shift
-from qbayes.quant.layers.base import UNLIMITED, Constants, Limits, Requantised
+from qbayes.quant.layers.base import UNLIMITED, Constants, Limits, Requantised, Span
 from qbayes.quant.quantizer import Quantizer
 from qbayes.quant.windows import all_windows, divisors, window_sums
 
@@ -29,6 +29,9 @@ class QuantAverage(Requantised):
         if plane:
             return self.finished(F.avg_pool2d(x, *shared, divisor_override=o["divisor"]))
         return self.finished(F.avg_pool1d(x, *shared))
+
+    def unit(self, *spans: Span) -> Tensor:
+        return spans[0][1].double()
 
     def constants(self, x: Coded) -> Constants:
         o = self.options

@@ -12,12 +12,15 @@ from torch.nn import functional as F
 from qbayes import noise
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.quant.coded import Coded
-from qbayes.quant.epsilon import epsilon_scale, epsilon_table
+from qbayes.quant.epsilon import epsilon_scale
 from qbayes.quant.fixed_point import fixed_point, real, shared_shifts
 from qbayes.quant.layers.base import Constants, multiplier_constants, real_multiplier, shaped
 from qbayes.quant.layers.gaussian import GaussianWeights
-from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes, raise_scale
+from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes
 from qbayes.quant.quantizer import Quantizer
+
+# S_μ / S_w and S_n / S_w have this many bits before the point at most.
+_LARGEST_MULTIPLIER = float(1 << 28)
 
 
 class SingleGridWeights(GaussianWeights):
@@ -46,7 +49,10 @@ class SingleGridWeights(GaussianWeights):
         return self.sample_quantizer.grid()[0]
 
     def simulate(self, x: Tensor) -> Tensor:
-        """One draw of the weights for the batch, through all four quantisers."""
+        """One draw of the weights for the batch, through all four quantisers; in evaluation the mean."""
+        if not self.training:
+            weight = self.sample_quantizer(self.quantizer(self.weight_mean))
+            return apply_weights(self.geometry, x, weight, self.bias_mean)
         bits, unit = self.noise_bits, epsilon_scale(self.noise_bits)
         limit = (1 << (bits - 1)) - 1
         epsilon = (torch.randn_like(self.weight_mean) / unit).round().clamp(-limit, limit) * unit
@@ -60,20 +66,14 @@ class SingleGridWeights(GaussianWeights):
 
     @torch.no_grad()
     def settle(self, x_scale: Tensor) -> None:
-        raise_scale(self.sample_quantizer, self.bias_mean, x_scale)
+        self._make_room(self.sample_quantizer, x_scale)
+        noise_scale, sample_scale = self.noise_quantizer.scale, self.sample_quantizer.scale
+        noise_scale.copy_(self._at_least(self.noise_quantizer.grid()[0]).max())
         step, _ = self.noise_quantizer.grid()
+        largest = torch.maximum(self.quantizer.grid()[0], step) / _LARGEST_MULTIPLIER
+        sample_scale.copy_(torch.maximum(self.sample_quantizer.grid()[0], largest))
         self.noise_step.copy_(step.expand_as(self.noise_step))
         self.noise_unit.copy_(self.noise_step)
-        levels, counts = torch.unique(epsilon_table(self.noise_bits), return_counts=True)
-        share = (counts / counts.sum()).double()
-        drawn = [self._codes(level.expand(1, *self.weight_mean.shape))[0].double() for level in levels]
-        mean = sum(p * w for p, w in zip(share, drawn, strict=True))
-        square = sum(p * w * w for p, w in zip(share, drawn, strict=True))
-        scale, _ = self.sample_quantizer.grid()
-        assert isinstance(mean, Tensor)
-        assert isinstance(square, Tensor)
-        got = (square - mean * mean).sum() * scale.double() ** 2
-        self.variance_ratio.fill_(float(got / self.weight_sigma.double().square().sum().clamp_min(1e-30)))
 
     def _mix(self) -> tuple[Tensor, Tensor]:
         """``S_μ / S_w`` and ``S_n / S_w`` with one shift, as integers."""
@@ -82,14 +82,15 @@ class SingleGridWeights(GaussianWeights):
 
     def _codes(self, epsilon: Tensor) -> Tensor:
         """Codes of the weights, centred on their zero-point, ``(draws, *weight)``."""
-        low, high = self.noise_quantizer.low, self.noise_quantizer.high
+        # n has all codes of its width, as the weights have; only its zero-point is 0.
+        low, high = self.sample_quantizer.low, self.sample_quantizer.high
         multiplier = shaped(self._noise_multiplier(self.noise_step), epsilon.ndim, 1)
         part = (self.sigma_codes().double() * epsilon * multiplier).round().clamp(low, high)
         mean_factor, noise_factor = real(*self._mix()).unbind()
         _, mean_zero = self.quantizer.grid()
         _, zero = self.sample_quantizer.grid()
         mixed = (self.mean_codes().double() - mean_zero) * mean_factor + part * noise_factor
-        codes = (zero + mixed.round()).clamp(self.sample_quantizer.low, self.sample_quantizer.high)
+        codes = (zero + mixed.round()).clamp(low, high)
         return (codes - zero).float()
 
     def constants(self, x: Coded, out_scale: Tensor) -> Constants:

@@ -21,6 +21,7 @@ from qbayes.quant.layers.base import (
     Constants,
     Limits,
     Requantised,
+    Span,
     multiplier_constants,
     real_multiplier,
     shaped,
@@ -28,7 +29,6 @@ from qbayes.quant.layers.base import (
 from qbayes.quant.quantizer import Quantizer
 
 _LARGEST_BIAS = float(1 << 30)
-_LARGEST_MULTIPLIER = float(1 << 29)
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,14 @@ class PointWeights(nn.Module):
     def simulate(self, x: Tensor) -> Tensor:
         return apply_weights(self.geometry, x, self.quantizer(self.weight), self.bias)
 
-    def calibrate(self) -> None:
+    def calibrate(self, name: str) -> None:
         """Set the range from the weights as they are."""
-        self.quantizer.calibrate(self.weight, "the weights")
+        self.quantizer.calibrate(self.weight, f"the weights of '{name}'")
 
     def settle(self, x_scale: Tensor) -> None:
-        raise_scale(self.quantizer, self.bias, x_scale)
+        """Make the grid final for inputs of this scale or larger ones."""
+        if self.bias is not None:
+            raise_scale(self.quantizer, self.bias, x_scale)
 
     def constants(self, x: Coded, out_scale: Tensor) -> Constants:
         """Codes, zero-point, bias and multipliers for an input on the grid of ``x``."""
@@ -129,10 +131,8 @@ class PointWeights(nn.Module):
 
 
 @torch.no_grad()
-def raise_scale(quantizer: Quantizer, bias: Tensor | None, x_scale: Tensor) -> None:
+def raise_scale(quantizer: Quantizer, bias: Tensor, x_scale: Tensor) -> None:
     """Raise ``S_w`` where ``|b| / (S_x S_w)`` would reach 2^30."""
-    if bias is None:
-        return
     scale, _ = quantizer.grid()
     needed = (bias.detach().double().abs() / (x_scale.double() * _LARGEST_BIAS)).float()
     quantizer.scale.copy_(torch.maximum(scale, needed if scale.ndim else needed.max()))
@@ -161,17 +161,14 @@ class QuantWeighted(Requantised):
         scale, _ = self.out.grid()
         return self.weights.constants(x, scale) | self.clamp_constants()
 
-    @torch.no_grad()
-    def settle(self, x: Coded) -> None:
-        """Make the weights' grids final for an input on the grid of ``x``, and the output's fit them.
+    def unit(self, *spans: Span) -> Tensor:
+        return spans[0][1].double() * self.weights.largest_scale.double()
 
-        Where an output is next to nothing beside a single product, its scale is raised so that the multiplier
-        M = S_x S_w / S_o has 30 bits before the point at most.
-        """
-        self.weights.settle(x.scale)
-        scale, _ = self.out.grid()
-        largest = x.scale.double() * self.weights.largest_scale.double() / _LARGEST_MULTIPLIER
-        self.out.scale.copy_(torch.maximum(scale, largest.float()))
+    @torch.no_grad()
+    def settle(self, *spans: Span) -> Span:
+        """The weights' grids first, for the input's smallest scale: that makes the largest bias."""
+        self.weights.settle(spans[0][0])
+        return super().settle(*spans)
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         constants = self.constants(x)
