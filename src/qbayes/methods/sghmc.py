@@ -216,9 +216,7 @@ class SGHMCMethod(Method):
             {"epochs": 80, "least_steps": 3000, "batch_size": 256, "learning_rate": 1e-2, **_STEADY},
         ),
         # with a step of 1e-2 two of three chains of the LeNet diverged.
-        "default/mnist": Preset(
-            {}, {"epochs": 80, "batch_size": 256, "learning_rate": 5e-3, **_STEADY}
-        ),
+        "default/mnist": Preset({}, {"epochs": 80, "batch_size": 256, "learning_rate": 5e-3, **_STEADY}),
         "default/regression": Preset(
             {},
             {"epochs": 60, "least_steps": 3000, "batch_size": 64, "learning_rate": 1e-2, **_STEADY},

@@ -48,8 +48,10 @@ def _arithmetic(function: Callable[..., Any]) -> CallRule:
         known = [isinstance(side, fx.Node) and side in to.found for side in (left, right)]
         if all(known):
             return _of_two(to, node, function, to.tensor(left), to.tensor(right), factor)
-        source = to.tensor(left if known[0] else right)
-        other = right if known[0] else left
+        # an activation that is not known (changed in place) is refused by its own name.
+        unknown = isinstance(left, fx.Node) and left not in to.traced.fixed
+        source = to.tensor(left if known[0] or unknown else right)
+        other: Any = right if known[0] else left
         if _is_number(other):
             fixed = other * factor
             bound = functools.partial(_with_number, function, fixed, known[0])

@@ -155,6 +155,7 @@ def pad_last_axes(to: "Converter", source: Node, around: Sequence[int], mode: st
 def _unary(to: "Converter", node: fx.Node, module: nn.Module, source: Node) -> Node:
     if isinstance(module, nn.PReLU) and module.num_parameters > 1:
         raise to.refusal("a PReLU with a slope for each channel", WAYS_OUT["PReLU"])
+    module.requires_grad_(True)  # that of a posterior is frozen; a slope learns on.
     return to.unary(source, module, to.where, type(module).__name__)
 
 

@@ -45,7 +45,7 @@ _SAME_SCALE = 1e-3
 # Our recipe, found by measurement (docs/results/integers.md), and the paper's.
 QAT_BUDGETS: Mapping[str, Mapping[str, Any]] = {
     "default": {
-        "epochs": 10, "least_steps": 400, "batch_size": 128, "learning_rate": 3e-3, "clip": 1.0,
+        "epochs": 10, "least_steps": 200, "batch_size": 128, "learning_rate": 1e-2, "clip": 1.0,
     },
     "paper": {"epochs": 10, "batch_size": 256, "learning_rate": 1e-5},
 }  # fmt: skip

@@ -39,7 +39,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Grids:
-    """What the codes around an op mean for one member: zero-points and widths of its inputs and its output."""
+    """What the codes around an op mean for one member: zero-points and widths of inputs and output."""
 
     zeros: tuple[int, ...]
     zero: int

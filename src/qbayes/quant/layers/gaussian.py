@@ -26,6 +26,9 @@ from qbayes.quant.quantizer import Quantizer
 
 # one grid keeps the noise if its variance ratio stays this close to 1.
 _KEPT = (0.9, 1.1)
+# … and if all channels but a few do too: an average can hide those that lost all of it.
+_KEPT_BY_CHANNEL = (0.8, 1.25)
+_MOST_LOST = 0.05
 # weights from which variances are computed: this many of a channel, fewer where there are many channels.
 _SAMPLE = 512
 _SAMPLE_IN_ALL = 1 << 16
@@ -121,16 +124,15 @@ class GaussianWeights(GaussianLayer):
         step, _ = self.quantizer.grid()
         channels = len(self.weight_mean)
         one_grid = self._at_least(step.expand(channels))
-        ratio, _ = self._ratio(one_grid, with_mean=True)
         sigma = self.weight_sigma.flatten(1).double()
-        if _KEPT[0] <= ratio <= _KEPT[1] and not self.always_two:
+        if self._kept_by(one_grid) and not self.always_two:
             self.grids.fill_(1)
             self.noise_step.copy_(one_grid)
             self.noise_unit.copy_(one_grid)
             return
         wanted = sigma.square().mean(1)
         fine = self._at_least((GAUSSIAN_STEPS[self.quantizer.bits] * wanted.sqrt()).float())
-        _, variance = self._ratio(fine, with_mean=False)
+        variance = self._variance(fine, with_mean=False)
         # S_n' with S_n'² Var(n) = σ² on average over the channel; a channel without noise keeps its step.
         unit = torch.where(variance > 0, (self._wanted(sigma) / variance).sqrt(), fine.double())
         self.grids.fill_(2)
@@ -151,8 +153,17 @@ class GaussianWeights(GaussianLayer):
     def _wanted(self, sigma: Tensor) -> Tensor:
         return _sampled(sigma).square().mean(1)
 
-    def _ratio(self, step: Tensor, with_mean: bool) -> tuple[float, Tensor]:
-        """``Σ S² Var(code) / Σ σ²`` and each channel's mean Var(code), exactly over the table of ε."""
+    def _kept_by(self, step: Tensor) -> bool:
+        """Whether one grid keeps the noise: ``Σ S² Var(code) / Σ σ²`` near 1, by layer and by channel."""
+        wanted = self._wanted(self.weight_sigma.flatten(1).double()).clamp_min(_LEAST_SIGMA)
+        got = step.double().square() * self._variance(step, with_mean=True)
+        low, high = _KEPT_BY_CHANNEL
+        lost = ((got < low * wanted) | (got > high * wanted)).double().mean()
+        ratio = float(got.sum() / wanted.sum())
+        return _KEPT[0] <= ratio <= _KEPT[1] and float(lost) <= _MOST_LOST
+
+    def _variance(self, step: Tensor, with_mean: bool) -> Tensor:
+        """Each channel's mean Var(code), exactly over the table of ε."""
         sigma = _sampled(self.sigma_codes().flatten(1).double())
         mean = _sampled(self.mean_codes().flatten(1).double()) if with_mean else torch.zeros_like(sigma)
         multiplier = self._noise_multiplier(step)[:, None]
@@ -164,10 +175,7 @@ class GaussianWeights(GaussianLayer):
             first += count * code
             second += count * code * code
         total = float(counts.sum())
-        variance = (second / total - (first / total).square()).mean(1)
-        wanted = self._wanted(self.weight_sigma.flatten(1).double())
-        got = (step.double().square() * variance).sum()
-        return float(got / wanted.sum().clamp_min(_LEAST_SIGMA)), variance
+        return (second / total - (first / total).square()).mean(1)
 
     def mean_codes(self) -> Tensor:
         return self.quantizer.codes(self.weight_mean)
