@@ -432,3 +432,9 @@ def test_a_quantised_posterior_is_bit_equal_when_read_back(
             assert all(torch.equal(value, new.constants[op][name]) for name, value in constants.items())
     with pytest.raises(BadInput, match="is quantised"):
         load_posterior(folder, network())
+
+
+def test_files_have_the_rights_that_the_user_gives(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    write_atomically(tmp_path / "ours", b"content")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -27,6 +27,9 @@ from qbayes.posterior.sites import Site, place_sites
 FORMAT = "qbayes-posterior"
 VERSION = 1
 HEADER, WEIGHTS = "posterior.json", "weights.safetensors"
+# it can only be read by setting it, for the whole process: once, before there are threads.
+_UMASK = os.umask(0)
+os.umask(_UMASK)
 
 NetworkSource = nn.Module | Callable[[Mapping[str, Any]], nn.Module]
 # what a quantised posterior is made of: from the float network with its sites, the signature and the JSON of
@@ -125,6 +128,8 @@ def write_together(payloads: Mapping[Path, bytes]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             staged[path] = Path(scratch)
+            # a scratch file is its owner's alone; the result has the rights of any file the user makes.
+            os.chmod(scratch, 0o666 & ~_UMASK)
             with os.fdopen(handle, "wb") as file:
                 file.write(payload)
                 file.flush()
