@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from qbayes.integer.verify import Proof
 
 _TEXTS = 3  # columns from the left that are words
+_TABLE_WIDTH = 160
 _GRIDS = {
     0: "μ and noise mixed on one affine grid",
     1: "noise on the grid of μ",
@@ -139,7 +140,8 @@ def _print_program(found: Inspected) -> None:
         rows.add_column(column, justify="left" if number < _TEXTS else "right", no_wrap=True)
     for cells in table(program, found.cost):
         rows.add_row(*cells)
-    console.print(rows)
+    # whole, even where the terminal is narrower: half a column of numbers says nothing.
+    console.print(rows, width=max(console.width, _TABLE_WIDTH), crop=False)
     lines = [_site(site) for site in sites(program)]
     none = ["noise    none: a member gives the same answer in every draw"]
     console.print("\n".join([*_totals(found.totals), *(lines or none)]))
