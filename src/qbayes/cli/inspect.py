@@ -141,7 +141,8 @@ def _print_program(found: Inspected) -> None:
     for cells in table(program, found.cost):
         rows.add_row(*cells)
     # whole, even where the terminal is narrower: half a column of numbers says nothing.
-    console.print(rows, width=max(console.width, _TABLE_WIDTH), crop=False)
+    console.width = max(console.width, _TABLE_WIDTH)
+    console.print(rows)
     lines = [_site(site) for site in sites(program)]
     none = ["noise    none: a member gives the same answer in every draw"]
     console.print("\n".join([*_totals(found.totals), *(lines or none)]))
