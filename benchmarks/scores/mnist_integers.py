@@ -21,7 +21,6 @@ import torch
 import qbayes as qb
 
 EPOCHS = (0, 10)
-BATCH = 256
 SCORES = ("error", "nll", "ece", "ece_per_batch", "brier", "entropy", "mutual_information")
 FIELDS = ("method", "seed", "precision", "epochs", *SCORES, "seconds", "device")
 
@@ -33,6 +32,7 @@ def main() -> None:
     parser.add_argument("--method", required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", default="float,W8A8,W8A7,W4A4,W3A3,W2A2")
+    parser.add_argument("--batch", type=int, default=qb.qat_budget().batch_size)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--compile", action="store_true", help="compile the steps on CUDA")
     asked = parser.parse_args()
@@ -92,7 +92,7 @@ class Run:
         bits, _, scheme = name.partition("-")
         weight, activation = int(bits[1]), int(bits[3])
         precision = qb.Precision(weight=weight, activation=activation)
-        budget = qb.qat_budget(epochs=epochs, batch_size=BATCH)
+        budget = qb.qat_budget(epochs=epochs, batch_size=self.asked.batch)
         if scheme == "mask":
             precision = dataclasses.replace(precision, mask="product")
         elif scheme == "paper":

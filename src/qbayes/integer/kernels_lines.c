@@ -3,6 +3,7 @@
  */
 
 #define LINES 4 /* lines that share each load of a weight */
+#define TILE 16 /* outputs whose weights are widened at once */
 #define PADDED(n) (((n) + 15) / 16 * 16)
 
 /* sums[l][o] of LINES lines; `inputs` is a multiple of 16, what pads is zero. */
@@ -21,6 +22,27 @@ void qbayes_lines_run(int32_t *restrict sums, const int16_t *restrict x, const i
     }
 }
 
+/* The same for a single line: a quarter of the work. */
+MULTIVERSION
+void qbayes_line_run(int32_t *restrict sums, const int16_t *restrict x, const int16_t *restrict w, int64_t inputs,
+                     int64_t outputs) {
+    for (int64_t o = 0; o < outputs; o++, w += inputs) {
+        int32_t s = 0;
+        for (int64_t i = 0; i < inputs; i++)
+            s += (int32_t)x[i] * (int32_t)w[i];
+        sums[o] = s;
+    }
+}
+
+static void run_lines(int64_t lines, int32_t *sums, const int16_t *x, const int16_t *w, int64_t inputs,
+                      int64_t outputs) {
+    if (lines == 1)
+        qbayes_line_run(sums, x, w, inputs, outputs);
+    else
+        qbayes_lines_run(sums, x, w, inputs, outputs);
+}
+
+/* `outputs` lines of weights less their zero-points, each padded to a multiple of 16. */
 static void widen(int16_t *to, const int8_t *w, int64_t inputs, int64_t outputs, const int32_t *zeros, int64_t step) {
     for (int64_t o = 0; o < outputs; o++, to += PADDED(inputs), w += inputs)
         for (int64_t i = 0; i < inputs; i++)
@@ -54,14 +76,15 @@ void qbayes_finish_run(uint8_t *restrict out, const int32_t *restrict sums, cons
         out[o] = code(((double)sums[o] + (double)bias[o]) * factor[o], zero, low, high);
 }
 
-static void finish(uint8_t *out, const struct matrix *a, const int32_t *sums, const int32_t *spread,
-                   const int32_t *bias) {
+/* The outputs from `first` on: sums, spread and bias begin there. */
+static void finish(uint8_t *out, const struct matrix *a, int64_t first, int64_t outputs, const int32_t *sums,
+                   const int32_t *spread, const int32_t *bias) {
     if (a->factor) {
-        qbayes_finish_run(out, sums, bias, a->factor, a->outputs, a->zero, a->low, a->high);
+        qbayes_finish_run(out, sums, bias, a->factor + first, outputs, a->zero, a->low, a->high);
         return;
     }
-    for (int64_t o = 0; o < a->outputs; o++) {
-        int64_t c = o * a->scale_step, total = ((int64_t)sums[o] + bias[o]) * a->multiplier[c];
+    for (int64_t o = 0; o < outputs; o++) {
+        int64_t c = (first + o) * a->scale_step, total = ((int64_t)sums[o] + bias[o]) * a->multiplier[c];
         if (spread) total += (int64_t)spread[o] * a->second_multiplier[c];
         int64_t q = rounded_shift(total, a->shift[c]) + a->zero;
         out[o] = (uint8_t)(q < a->low ? a->low : q > a->high ? a->high : q);
@@ -84,44 +107,44 @@ int qbayes_sums(uint8_t *out, const float *sums, const float *spread, int64_t li
         for (int64_t l = first; whole && l < end; l++) {
             qbayes_whole_run(whole, sums + l * a->outputs, a->outputs);
             if (spread) qbayes_whole_run(second, spread + l * a->outputs, a->outputs);
-            finish(out + l * a->outputs, a, whole, spread ? second : NULL, a->biases[0]);
+            finish(out + l * a->outputs, a, 0, a->outputs, whole, spread ? second : NULL, a->biases[0]);
         }
         free(whole);
     }
     return failed;
 }
 
-/* `lines` lines for each draw; all draws share the lines where x has no more than that. Returns 1 without memory. */
+/* `lines` lines for each draw; all draws share the lines where x has no more than that. Some outputs at a time, so
+ * that their widened weights stay in the cache while the lines pass. Returns 1 without memory. */
 int qbayes_lines(uint8_t *out, const uint8_t *x, int64_t x_lines, int64_t draws, int64_t lines,
                  const struct matrix *a, int32_t threads) {
-    int64_t wide = PADDED(a->inputs), size = wide * a->outputs, blocks = (lines + LINES - 1) / LINES;
+    int64_t wide = PADDED(a->inputs), tiles = (a->outputs + TILE - 1) / TILE;
     int failed = 0;
-    SPLIT(first, end, draws * blocks, threads) {
-        int16_t *w = calloc((size_t)(2 * size + LINES * wide), sizeof *w), *n = w + size, *rows = n + size;
-        int32_t *sums = malloc((size_t)(2 * LINES * a->outputs) * sizeof *sums), *spread = sums + LINES * a->outputs;
-        if (!w || !sums) failed = 1;
-        for (int64_t i = first, last = -1; w && sums && i < end; i++) {
-            int64_t draw = i / blocks, line = i % blocks * LINES;
-            int64_t count = lines - line < LINES ? lines - line : LINES;
-            if (draw != last) {
-                static const int32_t none = 0;
-                widen(w, a->weights[draw], a->inputs, a->outputs, a->weight_zeros, a->zero_step);
-                if (a->noise) widen(n, a->noise[draw], a->inputs, a->outputs, &none, 0);
-                last = draw;
+    SPLIT(first, end, draws * tiles, threads) {
+        int16_t *w = calloc((size_t)((2 * TILE + LINES) * wide), sizeof *w), *n = w + TILE * wide, *rows = n + TILE * wide;
+        if (!w) failed = 1;
+        for (int64_t i = first; w && i < end; i++) {
+            static const int32_t none = 0;
+            int32_t sums[LINES * TILE], spread[LINES * TILE];
+            int64_t draw = i / tiles, from = i % tiles * TILE, at = from * a->inputs;
+            int64_t outputs = a->outputs - from < TILE ? a->outputs - from : TILE;
+            widen(w, a->weights[draw] + at, a->inputs, outputs, a->weight_zeros + from * a->zero_step, a->zero_step);
+            if (a->noise) widen(n, a->noise[draw] + at, a->inputs, outputs, &none, 0);
+            for (int64_t line = 0; line < lines; line += LINES) {
+                int64_t count = lines - line < LINES ? lines - line : LINES;
+                for (int64_t l = 0; l < count; l++) {
+                    const uint8_t *codes = x + (draw * lines + line + l) % x_lines * a->inputs;
+                    for (int64_t k = 0; k < a->inputs; k++)
+                        rows[l * wide + k] = (int16_t)(codes[k] - a->x_zero);
+                }
+                run_lines(count, sums, rows, w, wide, outputs);
+                if (a->noise) run_lines(count, spread, rows, n, wide, outputs);
+                for (int64_t l = 0; l < count; l++)
+                    finish(out + (draw * lines + line + l) * a->outputs + from, a, from, outputs, sums + l * outputs,
+                           a->noise ? spread + l * outputs : NULL, a->biases[draw] + from);
             }
-            for (int64_t l = 0; l < count; l++) {
-                const uint8_t *from = x + (draw * lines + line + l) % x_lines * a->inputs;
-                for (int64_t k = 0; k < a->inputs; k++)
-                    rows[l * wide + k] = (int16_t)(from[k] - a->x_zero);
-            }
-            qbayes_lines_run(sums, rows, w, wide, a->outputs);
-            if (a->noise) qbayes_lines_run(spread, rows, n, wide, a->outputs);
-            for (int64_t l = 0; l < count; l++)
-                finish(out + (draw * lines + line + l) * a->outputs, a, sums + l * a->outputs,
-                       a->noise ? spread + l * a->outputs : NULL, a->biases[draw]);
         }
         free(w);
-        free(sums);
     }
     return failed;
 }

@@ -21,8 +21,8 @@ from qbayes.integer.ops.base import Constants, Grids, Noise
 from qbayes.integer.ops.weighted import Linear, Weighted
 from qbayes.quant.fixed_point import real
 
-# Beyond this many weights, drawing them takes longer than packing them.
-MOST_WEIGHTS = 1 << 16
+# Weights up to which plain codes pay: fixed ones are packed once, and drawn ones for every call.
+_MOST_FIXED, _MOST_DRAWN = 1 << 16, 1 << 22
 _EXACT = 1 << 24  # float32 holds every integer up to here
 # Multiplications up to which plain codes are faster: than a call of oneDNN, and than packing for it as well.
 _FEW, _FEW_ONCE = 1 << 19, 1 << 22
@@ -41,7 +41,9 @@ class LineWeights:
 
 
 def is_small(op: Weighted) -> bool:
-    return isinstance(op, Linear) and math.prod(op.weight_shape) <= MOST_WEIGHTS
+    return isinstance(op, Linear) and math.prod(op.weight_shape) <= (
+        _MOST_DRAWN if op.is_stochastic else _MOST_FIXED
+    )
 
 
 class _Call:
