@@ -2,6 +2,7 @@
 
 import csv
 import re
+import runpy
 import statistics
 from pathlib import Path
 
@@ -9,6 +10,10 @@ import pytest
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGE = (RESULTS / "float.md").read_text(encoding="utf-8")
+
+
+INTEGERS = (RESULTS / "integers.md").read_text(encoding="utf-8")
+TABLES = runpy.run_path(str(RESULTS.parents[1] / "benchmarks" / "scores" / "integer_tables.py"))
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -44,3 +49,39 @@ def test_image_line(row: dict[str, str]) -> None:
     assert f"| {ece:.2f} % |" in line or f"| {ece:.1f} % |" in line
     if row["auroc"]:
         assert f"| {float(row['auroc']):.3f} |" in line
+
+
+@pytest.mark.parametrize("part", sorted(TABLES["PARTS"]))
+def test_integer_tables_are_those_of_the_rows(part: str) -> None:
+    lines = list(TABLES["PARTS"][part]())
+    assert len(lines) > 2
+    assert "\n".join(lines[-3:]) in INTEGERS
+    assert [line for line in lines if line not in INTEGERS] == []
+
+
+@pytest.mark.parametrize("method", ["pointwise", "mcd", "bbb", "sghmc"])
+def test_the_readme_has_the_fine_tuned_rows(method: str) -> None:
+    held = TABLES["Paired"](rows("integers_mnist.csv"), "float", ("method", "seed"))
+    numbers = (("error", 100, 2), ("ece", 100, 2))
+    cells = (
+        held.cells(numbers, method=method, precision=bits, epochs="10").replace(" | ", " / ")
+        for bits in TABLES["BITS"]
+    )
+    readme = (RESULTS.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"| `{method}` | " + " | ".join(cells) + " |" in readme
+
+
+@pytest.mark.parametrize(
+    ("bits", "error", "ece"), [("W8A8", 0.15, 0.5), ("W8A7", 0.15, 0.5), ("W4A4", 0.3, 1.0)]
+)
+def test_mnist_on_integers_costs_no_more_than_promised(bits: str, error: float, ece: float) -> None:
+    """Mean of the seeds, paired, in points; by calibration alone too."""
+    table = rows("integers_mnist.csv")
+    floats = {(r["method"], r["seed"]): r for r in table if r["precision"] == "float"}
+    for method in ("pointwise", "mcd", "bbb", "sghmc"):
+        for epochs in ("0", "10"):
+            some = [r for r in table if (r["method"], r["precision"], r["epochs"]) == (method, bits, epochs)]
+            assert len(some) == 3
+            for name, most in (("error", error), ("ece", ece)):
+                lost = [100 * (float(r[name]) - float(floats[method, r["seed"]][name])) for r in some]
+                assert statistics.mean(lost) <= most
