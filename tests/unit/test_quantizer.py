@@ -339,6 +339,19 @@ def test_unsigned_weights_are_ranged_anew_when_told() -> None:
     assert numbers(quantizer) == (pytest.approx(1 / 255), 0.0)
 
 
+@pytest.mark.parametrize("rule", ["minmax", "ema", "percentile", "mse"])
+def test_a_layer_called_twice_in_a_step_gets_the_gradient_of_both_calls(rule: str) -> None:
+    """The second call moves the range; the first one's gradient is still that of its own grid."""
+    quantizer = activation(rule).train()
+    x = torch.tensor([0.1, 0.9], requires_grad=True)
+    first = quantizer(x)
+    second = quantizer(3 * first)
+    second.sum().backward()
+    assert x.grad is not None
+    assert torch.isfinite(x.grad).all()
+    assert float(x.grad.max()) == 3.0
+
+
 def test_bad_construction() -> None:
     with pytest.raises(BadInput, match="did you mean 'minmax'"):
         Quantizer(8, rule="minmx", signed=True, symmetric=True)

@@ -103,7 +103,10 @@ class Quantizer(nn.Module):
         not die there.
         """
         if not self.learned:
-            return self.scale, self.zero_point
+            if not (self.training and self.observing):
+                return self.scale, self.zero_point
+            # a layer called twice moves its range in between: the gradient of the first call needs the old.
+            return self.scale.clone(), self.zero_point.clone()
         size = self.scale.abs().clamp(max=LARGEST_SCALE)
         # straight through the lower bound, so that a scale held there can leave it.
         held = size.clamp(min=SMALLEST_SCALE).detach()
