@@ -13,18 +13,17 @@ from qbayes.integer.program import Program
 from qbayes.methods import Method
 from qbayes.methods import make_method as method
 from qbayes.metrics import Scores, evaluate
-from qbayes.networks import Architecture, build_network
+from qbayes.networks import Architecture
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.save import load_posterior as _load_posterior
 from qbayes.posterior.save import save_posterior
-from qbayes.posterior.signature import Signature
 from qbayes.quant.precision import Precision
-from qbayes.quant.prepare import prepare, quantised_module
+from qbayes.quant.prepare import prepare, requantised
 from qbayes.quant.qat import qat_budget, quantize
 from qbayes.tasks import Task, load_task
-from qbayes.training import Budget, attach, fit, recipe
+from qbayes.training import Budget, attach, fit, network, recipe
 
 __all__ = [
     "BadFile",
@@ -59,21 +58,9 @@ __all__ = [
 ]
 
 
-def network(name: str, task: Task, **options: Any) -> nn.Module:
-    """One of our networks, or ``package.module:factory``, made for a task: ``qb.network("lenet", task)``."""
-    likelihood = task.signature.likelihood.to_json()
-    outputs = likelihood["classes"] if task.kind == "classification" else tuple(likelihood["shape"])
-    return build_network(name, task.signature.input_shape, outputs, task.kind, **options)
-
-
 def load_posterior(folder: str | Path, network: nn.Module | None = None) -> NetworkPosterior:
     """Read a saved posterior, float or quantised; one's own ``network`` is given here, ours are rebuilt."""
     return _load_posterior(folder, network if network is not None else _rebuilt, requantised)
-
-
-def requantised(module: nn.Module, signature: Signature, precision: Mapping[str, Any]) -> nn.Module:
-    """The fake-quantised structure of a saved posterior, into which its state is then read."""
-    return quantised_module(module, signature.input_shape, Precision.from_json(precision)).eval()
 
 
 def _rebuilt(architecture: Mapping[str, Any]) -> nn.Module:

@@ -15,6 +15,7 @@ from qbayes.cli.list import list_shelves
 from qbayes.cli.lower import lower
 from qbayes.cli.predict import predict
 from qbayes.cli.quantize import quantize
+from qbayes.cli.study import study_app
 
 app = typer.Typer(
     name="qbayes",
@@ -30,6 +31,7 @@ app.command("inspect")(inspect)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
 app.command("bench")(bench)
+app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
 app.command("list")(list_shelves)
 app.command("demo")(demo)

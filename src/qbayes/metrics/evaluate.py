@@ -1,8 +1,6 @@
 """``evaluate``: clean, shifted and confusion scores of anything that predicts, in one call."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from numbers import Integral
 from typing import Any, Protocol, final
 
@@ -11,14 +9,13 @@ from torch import Tensor
 
 from qbayes import noise
 from qbayes.errors import BadInput, RunFailed, unknown_name
-from qbayes.metrics import calibration, classification, detection, regression
+from qbayes.metrics import detection
+from qbayes.metrics.rows import ROWS, Rows
 from qbayes.metrics.scores import Numbers, Scores
-from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
+from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.signature import Signature
 from qbayes.provenance import versions
 from qbayes.tasks.shifts import LEVELS, Level, shift
-
-INTERVAL = 0.9
 
 
 class Predicts(Protocol):
@@ -57,12 +54,14 @@ def evaluate(
     shifts: bool = True,
     confusion: bool = True,
     meta: Mapping[str, Any] | None = None,
+    each_row: dict[str, Tensor] | None = None,
 ) -> Scores:
     """Scores over the whole split, under the task's shifts, and against its confusion data.
 
     The index of a row continues over the batches, so that its noise, and with it every score, does not depend
     on ``batch_size``; shifted rows see the noise of the clean ones, so that differences are paired.
-    ``meta`` is added to what the scores record about themselves.
+    ``meta`` is added to what the scores record about themselves; ``each_row`` takes what was found for every
+    clean row (float32; ``correct`` is uint8) and confusion row, for intervals by resampling.
     """
     if not all(isinstance(count, Integral) and count >= 1 for count in (draws, batch_size)):
         raise BadInput(
@@ -73,12 +72,15 @@ def evaluate(
     _check_fits(posterior, task)
     run = _Run(posterior, task, int(draws), noise.check_seed(seed), int(batch_size), split)
     clean = run.rows("clean rows", lambda x: x)
-    return Scores(
+    found = Scores(
         clean=clean.scores(),
         shifted={name: run.shifted(name) for name in task.shifts} if shifts else {},
         confusion=run.confusion(clean) if confusion and task.confusion_name is not None else {},
         meta=run.meta(clean) | dict(meta or {}),
     )
+    if each_row is not None:
+        each_row.update(clean.each() | run.confusion_rows)
+    return found
 
 
 def _check_fits(posterior: Predicts, task: Evaluable) -> None:
@@ -104,12 +106,13 @@ class _Run:
     ) -> None:
         self.posterior, self.task, self.draws, self.seed = posterior, task, draws, seed
         self.batch_size, self.split = batch_size, split
+        self.confusion_rows: dict[str, Tensor] = {}
 
-    def rows(self, what: str, change: Callable[[Tensor], Tensor]) -> "_Rows":
+    def rows(self, what: str, change: Callable[[Tensor], Tensor]) -> Rows:
         """Predictions for the split's rows after ``change``, with their targets."""
-        if self.task.kind not in _ROWS:
-            raise unknown_name("kind of task", self.task.kind, _ROWS)
-        rows = _ROWS[self.task.kind]()
+        if self.task.kind not in ROWS:
+            raise unknown_name("kind of task", self.task.kind, ROWS)
+        rows = ROWS[self.task.kind]()
         first_row = 0
         for x, y in self.task.batches(self.split, self.batch_size):
             rows.add(self._predict(change(x), first_row, what), y.cpu())
@@ -134,7 +137,7 @@ class _Run:
             for level in range(1, len(LEVELS[name]) + 1)
         }
 
-    def confusion(self, test: "_Rows") -> Numbers:
+    def confusion(self, test: Rows) -> Numbers:
         """Uncertainty on the confusion rows, and how well it tells them from the ``test`` rows."""
         parts: list[tuple[Tensor, Tensor]] = []
         first_row = 0
@@ -145,6 +148,10 @@ class _Run:
         if first_row == 0:
             raise _no_rows(f"the confusion data of task '{self.task.name}'")
         entropy, information = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        self.confusion_rows = {
+            "confusion_entropy": entropy.float(),
+            "confusion_mutual_information": information.float(),
+        }
         test_entropy, test_information = test.uncertainty()
         return {
             "entropy": entropy.double().mean().item(),
@@ -155,7 +162,7 @@ class _Run:
             "auroc_mutual_information": detection.auroc(test_information, information),
         }
 
-    def meta(self, rows: "_Rows") -> dict[str, Any]:
+    def meta(self, rows: Rows) -> dict[str, Any]:
         provenance = dict(getattr(self.posterior, "provenance", {}))
         return {
             "task": self.task.name,
@@ -184,101 +191,6 @@ class _Run:
         return prediction
 
 
-class _Rows(ABC):
-    """Predictions and targets, reduced to what the scores of the whole set need."""
-
-    @abstractmethod
-    def add(self, prediction: Predictive, y: Tensor) -> None: ...
-
-    @abstractmethod
-    def scores(self) -> Numbers: ...
-
-    @abstractmethod
-    def uncertainty(self) -> tuple[Tensor, Tensor]:
-        """Entropy and mutual information of each row, in nats."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-
-@final
-class _ClassificationRows(_Rows):
-    """Keeps ``(rows, classes)``, not the draws: those of a large set would not fit memory."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Tensor, ...]] = []
-
-    def add(self, prediction: Predictive, y: Tensor) -> None:
-        if not isinstance(prediction, CategoricalPredictive):
-            raise _other_kind("classification", prediction)
-        reduced = prediction.log_mean, prediction.mean, prediction.entropy, prediction.mutual_information
-        self._parts.append((*(t.cpu() for t in reduced), y))
-
-    @cached_property
-    def _columns(self) -> tuple[Tensor, ...]:
-        return tuple(torch.cat(column) for column in zip(*self._parts, strict=True))
-
-    def scores(self) -> Numbers:
-        log_mean, mean, entropy, information, labels = self._columns
-        return {
-            "error": classification.error(mean, labels),
-            "nll": classification.nll(log_mean, labels),
-            "brier": classification.brier(mean, labels),
-            "ece": calibration.ece(mean, labels),
-            "ece_adaptive": calibration.adaptive_ece(mean, labels),
-            "ece_per_batch": calibration.ece_per_batch(mean, labels),
-            "entropy": entropy.double().mean().item(),
-            "mutual_information": information.double().mean().item(),
-        }
-
-    def uncertainty(self) -> tuple[Tensor, Tensor]:
-        return self._columns[2], self._columns[3]
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-
-@final
-class _RegressionRows(_Rows):
-    def __init__(self) -> None:
-        self._predictions: list[GaussianPredictive] = []
-        self._targets: list[Tensor] = []
-
-    def add(self, prediction: Predictive, y: Tensor) -> None:
-        if not isinstance(prediction, GaussianPredictive):
-            raise _other_kind("regression", prediction)
-        self._predictions.append(prediction.to_cpu())
-        self._targets.append(y)
-
-    @cached_property
-    def _whole(self) -> GaussianPredictive:
-        return GaussianPredictive.concatenate(self._predictions)
-
-    def scores(self) -> Numbers:
-        whole, y = self._whole, torch.cat(self._targets)
-        means, variances = whole.draws, whole.draw_variances
-        return {
-            "rmse": regression.rmse(whole.mean, y),
-            "nll": regression.nll_mixture(means, variances, y),
-            "nll_moment_matched": regression.nll_moment_matched(whole.mean, whole.variance, y),
-            "crps": regression.crps(means, variances, y),
-            "coverage_90": regression.coverage(whole.cdf(y), INTERVAL),
-            "interval_width_90": regression.interval_width(*whole.interval(INTERVAL)),
-        }
-
-    def uncertainty(self) -> tuple[Tensor, Tensor]:
-        return self._whole.entropy, self._whole.mutual_information
-
-    def __len__(self) -> int:
-        return len(self._whole)
-
-
-_ROWS: dict[str, type[_ClassificationRows] | type[_RegressionRows]] = {
-    "classification": _ClassificationRows,
-    "regression": _RegressionRows,
-}
-
-
 def _check_finite(prediction: Predictive, first_row: int, what: str) -> None:
     finite = (torch.isfinite(prediction.mean) & torch.isfinite(prediction.variance)).flatten(1).all(1)
     if not bool(finite.all()):
@@ -294,12 +206,4 @@ def _check_finite(prediction: Predictive, first_row: int, what: str) -> None:
 def _no_rows(where: str) -> BadInput:
     return BadInput(
         "there must be rows to evaluate", f"{where}: none", "evaluate another split, or give the task rows"
-    )
-
-
-def _other_kind(kind: str, prediction: Predictive) -> BadInput:
-    return BadInput(
-        f"a task of kind '{kind}' needs a posterior of that kind",
-        f"{prediction!r}",
-        "evaluate the posterior on the kind of task that it was trained for",
     )

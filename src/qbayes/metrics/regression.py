@@ -25,10 +25,15 @@ def nll_mixture(means: Tensor, variances: Tensor, y: Tensor) -> float:
 
     ``−(1/N) Σ_n log (1/D) Σ_d Π_t N(y_nt | μ_dnt, v_dnt)``
     """
+    return nll_of_rows(means, variances, y).double().mean().item()
+
+
+def nll_of_rows(means: Tensor, variances: Tensor, y: Tensor) -> Tensor:
+    """The terms of ``nll_mixture``, ``(N,)``."""
     _check(y, means=means, variances=variances)
     shape = (len(means), len(y), -1)
     flat = GaussianPredictive(means.reshape(shape), variances.reshape(shape))
-    return -flat.log_prob(y.reshape(shape[1:])).double().mean().item()
+    return -flat.log_prob(y.reshape(shape[1:]))
 
 
 def nll_moment_matched(mean: Tensor, variance: Tensor, y: Tensor) -> float:

@@ -1,7 +1,7 @@
 """From a float network to a fake-quantised one: trace, fold, and put a quantiser behind every computation."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.signature import Signature
 from qbayes.quant.convert import graph_of
 from qbayes.quant.fold import fold, folded_bias, folded_weight
 from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
@@ -75,6 +76,11 @@ def quantised_module(network: nn.Module, input_shape: tuple[int, ...], precision
         wrapped.tenth_log_variance.data.copy_(network.tenth_log_variance)
         return wrapped.to(network.tenth_log_variance.device)
     return quant_network(network, input_shape, precision)
+
+
+def requantised(network: nn.Module, signature: Signature, precision: Mapping[str, Any]) -> nn.Module:
+    """The fake-quantised structure of a saved posterior, into which its state is then read."""
+    return quantised_module(network, signature.input_shape, Precision.from_json(precision)).eval()
 
 
 def quant_network(network: nn.Module, input_shape: tuple[int, ...], precision: Precision) -> QuantNetwork:

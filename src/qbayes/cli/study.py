@@ -1,0 +1,263 @@
+"""``qbayes study``: plan, run, follow and report a study that is written as TOML."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from qbayes.cli.console import check_choice, note, out, print_json
+from qbayes.cli.options import AsJson, DataDir, Device, Quiet
+from qbayes.errors import BadInput
+
+if TYPE_CHECKING:
+    from qbayes.study.plan import Plan
+    from qbayes.study.run import Outcome
+    from qbayes.study.spec import Study
+
+study_app = typer.Typer(
+    no_args_is_help=True, help="Studies: one run, the axes that vary, and a page that answers the question."
+)
+_STAGES = ("float", "quantised", "program", "scores")
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The study, a TOML file.")]
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="Folder of the results; by default runs/NAME.")
+]
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a study's results.")]
+
+
+@study_app.command("run")
+def run(
+    file: File,
+    store: StoreOption = None,
+    executor: Annotated[str, typer.Option(help="local, or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once.")] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the page at the end.")] = True,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run what is left of a study; the same command again goes on where it stopped.
+
+    A run that fails is recorded with its reason and does not stop the others. Ctrl-C, a kill or a power cut
+    cost at most the minute since the last checkpoint.
+
+    \b
+    Examples:
+      qbayes study run studies/digits.toml
+      qbayes study run studies/mnist.toml --store runs/mnist --data-dir ~/data --device cuda --workers 4
+      qbayes study run studies/uci.toml --executor ray --address auto
+    """
+    from qbayes.cli.study_progress import watching
+    from qbayes.study.executors.base import EXECUTORS
+    from qbayes.study.run import run_study
+
+    study = _read(file)
+    check_choice("the executor", executor, tuple(EXECUTORS))
+    if address is not None and executor != "ray":
+        raise BadInput("an address belongs to Ray", f"--executor {executor}", "add --executor ray")
+    folder = store or _default_store(study)
+    with watching(study.name, enabled=not quiet and not as_json) as watch:
+        outcome = run_study(
+            study,
+            folder,
+            data_dir=data_dir,
+            device=device,
+            workers=workers,
+            executor=executor,
+            options={} if address is None else {"address": address},
+            retry=retry,
+            watch=watch,
+        )
+    page = _report(folder, static=False) if report else None
+    _print_outcome(outcome, folder, page, as_json=as_json, quiet=quiet)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@study_app.command("plan")
+def plan(file: File, store: StoreOption = None, data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """What would run, what is there already, and how long it may take; nothing is started.
+
+    \b
+    Example:
+      qbayes study plan studies/digits.toml
+    """
+    study = _read(file)
+    folder = store or _default_store(study)
+    found = _plan(study, folder, data_dir)
+    _print_plan(study, found, folder, as_json=as_json)
+
+
+@study_app.command("status")
+def status(store: StoreArgument, as_json: AsJson = False) -> None:
+    """How far a study is, and what failed.
+
+    \b
+    Example:
+      qbayes study status runs/digits
+    """
+    from qbayes.report.frame import Frame
+
+    frame = Frame.read(store)
+    found = {
+        "store": str(store),
+        "study": frame.name,
+        "runs": frame.planned,
+        "done": len(frame.rows),
+        "failed": {str(row["run"]): str(row.get("reason", "")) for row in frame.failed},
+    }
+    if as_json:
+        print_json(found)
+        return
+    left = frame.planned - len(frame.rows) - len(frame.failed)
+    out().print(f"{frame.name}: {len(frame.rows)} of {frame.planned} runs done, {left} left")
+    for row in frame.failed:
+        out().print(f"failed  {_called(row)}: {row.get('reason', '')}")
+    if frame.failed:
+        out().print("next: qbayes study run FILE --retry tries them again")
+
+
+@study_app.command("report")
+def report(
+    store: StoreArgument,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the page; by default STORE/report.")
+    ] = None,
+    static: Annotated[bool, typer.Option("--static/--no-static", help="Figures as SVG and PDF too.")] = False,
+) -> None:
+    """Write the page of a study, finished or not: figures, claims, checks and the table.
+
+    \b
+    Example:
+      qbayes study report runs/digits --static
+    """
+    page = _report(store, static=static, folder=folder)
+    out().print(f"the report is {page}")
+
+
+@study_app.command("compare")
+def compare(
+    before: StoreArgument,
+    after: Annotated[Path, typer.Argument(metavar="STORE", help="The other one.")],
+    as_json: AsJson = False,
+) -> None:
+    """What moved between two stores, run by run, with intervals.
+
+    \b
+    Example:
+      qbayes study compare runs/digits runs/digits-new
+    """
+    from qbayes.report.compare import compare_stores
+    from qbayes.report.frame import Frame
+
+    found = compare_stores(Frame.read(before), Frame.read(after))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        out().print(str(found))
+
+
+def _read(file: Path) -> "Study":
+    from qbayes.study.spec import Study
+
+    return Study.read(file)
+
+
+def _default_store(study: "Study") -> Path:
+    return Path("runs") / study.name
+
+
+def _plan(study: "Study", folder: Path, data_dir: Path | None) -> "Plan":
+    from qbayes.study.plan import make_plan
+    from qbayes.study.stages import Tasks
+    from qbayes.study.store import Store
+
+    store = Store(folder)
+    if store.header() is not None:
+        store.check_study(study)
+    return make_plan(study, Tasks(data_dir), store)
+
+
+def _print_plan(study: "Study", found: "Plan", folder: Path, *, as_json: bool) -> None:
+    from qbayes.study.plan import Estimate
+    from qbayes.study.store import Store
+
+    seconds, unknown = Estimate(Store(folder)).left(found)
+    stages = {stage: {"stages": len(found.keys(stage)), "left": len(found.left(stage))} for stage in _STAGES}
+    if as_json:
+        print_json(
+            {
+                "study": study.name,
+                "store": str(folder),
+                "runs": len(found.runs),
+                "stages": stages,
+                "seconds_left_on_one_worker": round(seconds, 1),
+                "stages_never_measured": unknown,
+            }
+        )
+        return
+    out().print(f"{study.name}: {study.question}\n{len(found.runs):,} runs in {folder}")
+    for stage, numbers in stages.items():
+        out().print(f"  {stage:10} {numbers['stages']:7,} stages, {numbers['left']:7,} left")
+    out().print(_time_left(seconds, unknown))
+
+
+def _time_left(seconds: float, unknown: int) -> str:
+    if not seconds and not unknown:
+        return "nothing is left to do"
+    measured = f"about {shown_time(seconds)} on one worker, by the stages measured so far" if seconds else ""
+    never = f"{unknown:,} stages of kinds that were never measured here" if unknown else ""
+    return "; ".join(part for part in (measured, never) if part)
+
+
+def shown_time(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _report(store: Path, *, static: bool, folder: Path | None = None) -> Path:
+    from qbayes.report.frame import Frame
+    from qbayes.report.page import write_report
+
+    return write_report(Frame.read(store), folder or store / "report", static=static)
+
+
+def _print_outcome(
+    outcome: "Outcome", folder: Path, page: Path | None, *, as_json: bool, quiet: bool
+) -> None:
+    if as_json:
+        print_json(
+            {
+                "store": str(folder),
+                "report": None if page is None else str(page),
+                "runs": outcome.planned,
+                "done": outcome.done,
+                "failed": dict(outcome.reasons),
+                "seconds": round(outcome.seconds, 1),
+            }
+        )
+        return
+    if quiet:
+        return
+    out().print(
+        f"{outcome.done:,} of {outcome.planned:,} runs done in {shown_time(outcome.seconds)}; "
+        f"the table is {folder / 'results.csv'}"
+    )
+    for key, reason in list(outcome.reasons.items())[:5]:
+        note(f"failed  {key}: {reason}")
+    if len(outcome.reasons) > 5:
+        note(f"… and {len(outcome.reasons) - 5} more: qbayes study status {folder}")
+    if page is not None:
+        out().print(f"the report is {page}")
+
+
+def _called(row: Mapping[str, Any]) -> str:
+    fold = "" if row.get("fold") is None else f" fold {row['fold']}"
+    return f"{row['method']} on {row['task']}{fold}, {row['precision']}, seed {row['seed']}"

@@ -1,0 +1,1 @@
+"""The shelf of executors: where the jobs of a study run."""

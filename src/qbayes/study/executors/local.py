@@ -1,0 +1,149 @@
+"""Worker processes on this machine, each with its own torch and a fixed number of threads.
+
+A worker is a fresh interpreter that reads jobs as JSON lines and answers with events. When this process dies,
+however it dies, the pipe closes and its workers leave.
+"""
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qbayes.errors import BadInput
+from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
+from qbayes.study.store import LOGS
+
+# an interpreter with torch, a network, its optimiser and a data set like MNIST.
+_WORKER_BYTES = 1_200_000_000
+_MOST_ON_A_GPU = 8
+
+
+@EXECUTORS.register("local")
+class Local(Executor):
+    """``workers`` processes; by default as many as cores and memory allow."""
+
+    def __init__(self, conditions: Conditions, workers: int | None = None, threads: int = 1) -> None:
+        if workers is not None and workers < 1:
+            raise BadInput("workers must be at least 1", f"{workers}", "leave it out for as many as fit")
+        self._conditions, self._threads = conditions, threads
+        self._slots = workers or workers_that_fit(threads, conditions.device)
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._free: list[_Worker] = []
+        self._busy: dict[str, _Worker] = {}
+        self._made = 0
+
+    @property
+    def slots(self) -> int:
+        return self._slots
+
+    def submit(self, job: str, payload: Mapping[str, Any]) -> None:
+        worker = self._free.pop() if self._free else self._new()
+        self._busy[job] = worker
+        worker.give(job, payload)
+
+    def wait(self, seconds: float) -> list[Event]:
+        found: list[Event] = []
+        try:
+            found.append(self._events.get(timeout=seconds))
+            while True:
+                found.append(self._events.get_nowait())
+        except queue.Empty:
+            pass
+        for event in found:
+            if event.kind != "started" and event.job in self._busy:
+                worker = self._busy.pop(event.job)
+                if event.kind == "done":
+                    self._free.append(worker)
+                else:
+                    worker.stop()
+        return found
+
+    def close(self) -> None:
+        for worker in (*self._free, *self._busy.values()):
+            worker.stop()
+
+    def _new(self) -> "_Worker":
+        self._made += 1
+        return _Worker(f"worker-{self._made}", self._conditions, self._threads, self._events)
+
+
+class _Worker:
+    """One process, and the thread that listens to it."""
+
+    def __init__(self, name: str, conditions: Conditions, threads: int, events: "queue.Queue[Event]") -> None:
+        self.name, self._events, self._job = name, events, ""
+        logs = conditions.store / LOGS
+        logs.mkdir(parents=True, exist_ok=True)
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads),
+            # the worker finds qbayes, and networks of the user's own, where this process found them.
+            "PYTHONPATH": os.pathsep.join([*(path for path in sys.path if path), os.getcwd()]),
+        }
+        with (logs / f"{name}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "qbayes.study.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C is for the one who leads; workers follow its pipe.
+            )
+        asked = {
+            "store": str(conditions.store.resolve()),
+            "data_dir": None if conditions.data_dir is None else str(Path(conditions.data_dir).resolve()),
+            "device": conditions.device,
+        }
+        self._send(asked)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def give(self, job: str, payload: Mapping[str, Any]) -> None:
+        self._job = job
+        self._send({"job": job, "payload": payload})
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died: the listening thread says so
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            event = json.loads(line)
+            self._events.put(Event(event["job"], event["kind"], event["text"], self.name))
+            if event["kind"] != "started":
+                self._job = ""
+        code = self._process.wait()
+        if self._job:
+            self._events.put(Event(self._job, "lost", f"its process ended with code {code}", self.name))
+
+
+def workers_that_fit(threads: int, device: str) -> int:
+    """One for each ``threads`` cores, as far as memory goes; a GPU is shared by several."""
+    cores = max(1, len(os.sched_getaffinity(0)) // threads)
+    if device.startswith("cuda"):
+        cores = min(cores, _MOST_ON_A_GPU)
+    return max(1, min(cores, _free_memory() // _WORKER_BYTES))
+
+
+def _free_memory() -> int:
+    """Bytes that are available, as Linux tells; elsewhere all of the memory."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,240 @@
+"""What varies: axes, and the runs that they span.
+
+An axis names a key of the run (``seed``, ``method.rate``), a whole section (``precision``), or several
+sections joined by ``+`` that vary together. Its values are a list. In a table inside that list, a list stands
+for all its values::
+
+    precision = ["float", {weight = 8, activation = [3, 4, 5, 6, 7]}, {weight = [3, 4, 5, 6], activation = 7}]
+
+is the float run and nine others, and no point is written by hand.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qbayes.errors import BadInput, nearest
+from qbayes.networks import NETWORKS
+from qbayes.study.sections import NAMED, SECTIONS, check_section, network_options, precision_of
+
+# keys of which one value is a list itself: there, a list of lists varies.
+_LISTS: Mapping[str, frozenset[str]] = {
+    "precision": frozenset({"overrides"}),
+    "method": frozenset({"rates"}),
+    "task": frozenset({"labels", "input_range"}),
+}
+_JOINED = "+"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What one axis may be: its path, and for each value what it is called and what it puts into the run.
+
+    With ``key`` that is one key of a section, and else whole sections. It is called by the keys that vary:
+    ``{"method": "mcd", "method.rate": 0.1}``.
+    """
+
+    path: str
+    choices: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...]
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run as sections, and where it lies on each axis."""
+
+    run: Mapping[str, Any]
+    place: Mapping[str, Any]
+
+
+def read_axes(given: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Axis, ...]:
+    """The axes as written under ``[axes]``; every value is checked in the run it makes."""
+    axes = []
+    for path, values in _flat(given):
+        try:
+            axes.append(_axis(path, values, run))
+        except BadInput as error:
+            raise BadInput(f"[axes] {path}: {error.must}", error.got, error.do) from error
+    _check_apart(axes)
+    return tuple(axes)
+
+
+def _flat(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """``method.rate = […]`` is a table in a table to TOML."""
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _axis(path: str, values: Any, run: Mapping[str, Any]) -> Axis:
+    if not isinstance(values, list) or not values:
+        raise BadInput("an axis must be a list of values", f"{values!r}", "for example seed = [0, 1, 2]")
+    sections = [part.strip() for part in path.split(_JOINED)]
+    if len(sections) > 1:
+        return Axis(path, _called([one for value in values for one in _joined(sections, value, run)]))
+    section, _, key = path.partition(".")
+    if section not in SECTIONS:
+        raise BadInput("an axis must name a key of [run]", f"'{path}'", nearest(section, SECTIONS))
+    if key:
+        _check_key(section, key, run)
+        for value in values:
+            _changed(run, section, {key: value})
+        return Axis(path, tuple(({path: _shown(value)}, {section: value}) for value in values), key)
+    expanded = [one for value in values for one in _expanded(section, value)]
+    return Axis(path, _called([({section: one}, _changed(run, section, one)) for one in expanded]))
+
+
+def _check_key(section: str, key: str, run: Mapping[str, Any]) -> None:
+    """The key must be one that the section may hold: its values are checked with the rest."""
+    held = run[section]
+    if isinstance(held, str) and section == "precision":
+        raise BadInput(
+            f"an axis over precision.{key} needs bits in [run]",
+            f"precision = '{held}'",
+            "write [run.precision] with weight and activation, or vary precision itself",
+        )
+    if not isinstance(held, str | Mapping):
+        raise BadInput(f"{section} must have keys to vary one", f"{section} = {held!r}", f"vary {section}")
+
+
+def _joined(
+    sections: list[str], value: Any, run: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Sections that vary together; a list for one of them stands for all its values there."""
+    unknown = [section for section in sections if section not in SECTIONS]
+    if unknown:
+        raise BadInput(
+            "an axis must name sections of [run]", f"'{unknown[0]}'", nearest(unknown[0], SECTIONS)
+        )
+    if not isinstance(value, Mapping) or set(value) != set(sections):
+        raise BadInput(
+            f"each value must be a table of {' and '.join(sections)}",
+            f"{sorted(value) if isinstance(value, Mapping) else value!r}",
+            "name each of these sections in every value",
+        )
+    options = [
+        [one for held in _listed(value[section]) for one in _expanded(section, held)] for section in sections
+    ]
+    for chosen in itertools.product(*options):
+        changed: dict[str, Any] = {}
+        for section, one in zip(sections, chosen, strict=True):
+            changed |= _changed(run, section, one)
+        yield dict(zip(sections, chosen, strict=True)), changed
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _expanded(section: str, value: Any) -> Iterator[Any]:
+    """The product over the lists in a table; a key whose values are lists varies over a list of lists."""
+    if not isinstance(value, Mapping):
+        yield value
+        return
+    keys = list(value)
+    options = [_options(section, key, value) for key in keys]
+    for chosen in itertools.product(*options):
+        yield dict(zip(keys, chosen, strict=True))
+
+
+def _options(section: str, key: str, value: Mapping[str, Any]) -> list[Any]:
+    held = value[key]
+    if not isinstance(held, list):
+        return [held]
+    if _holds_lists(section, key, value) and not (held and isinstance(held[0], list)):
+        return [held]
+    return held
+
+
+def _holds_lists(section: str, key: str, value: Mapping[str, Any]) -> bool:
+    name = value.get("name")
+    if section == "network" and isinstance(name, str) and name in NETWORKS:
+        parameter = network_options(name).get(key)
+        return parameter is not None and isinstance(parameter.default, tuple | list)
+    return key in _LISTS.get(section, frozenset())
+
+
+def _changed(run: Mapping[str, Any], section: str, value: Any) -> dict[str, Any]:
+    """The section with ``value`` in it, checked: merged into a table, or in place of another name."""
+    held = run[section]
+    if isinstance(value, Mapping):
+        base = {"name": held} if isinstance(held, str) and section in NAMED else held
+        renamed = section in NAMED and value.get("name", _name(base)) != _name(base)
+        merged = dict(value) if renamed or not isinstance(base, Mapping) else {**base, **value}
+    else:
+        merged = value
+    check_section(section, merged)
+    return {section: merged}
+
+
+def _name(section: Any) -> Any:
+    return section.get("name") if isinstance(section, Mapping) else section
+
+
+_Choice = tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
+def _called(choices: list[_Choice]) -> tuple[_Choice, ...]:
+    """Each choice by its name or bits, and by those of its other keys that are not the same in all."""
+    places = [_place(given) for given, _ in choices]
+    varies = {
+        path
+        for path in {path for place in places for path in place}
+        if len({json.dumps(place.get(path)) for place in places}) > 1
+    }
+    kept = [{path: value for path, value in place.items() if path in varies} for place in places]
+    return tuple((place, sections) for place, (_, sections) in zip(kept, choices, strict=True))
+
+
+def _place(given: Mapping[str, Any]) -> dict[str, Any]:
+    place: dict[str, Any] = {}
+    for section, value in given.items():
+        if not isinstance(value, Mapping):
+            place[section] = _shown(value)
+            continue
+        rest = dict(value)
+        if section in NAMED and "name" in rest:
+            place[section] = rest.pop("name")
+        if section == "precision":
+            place[section] = precision_of(value).label
+            rest = {key: one for key, one in rest.items() if key not in ("weight", "activation")}
+        place |= {f"{section}.{key}": _shown(one) for key, one in rest.items()}
+    return place
+
+
+def _check_apart(axes: list[Axis]) -> None:
+    """Two axes must not set the same key: the later one would undo the earlier."""
+    seen: dict[str, str] = {}
+    for axis in axes:
+        for part in axis.path.split(_JOINED):
+            path = part.strip()
+            for other, whose in seen.items():
+                if path == other or path.startswith(f"{other}.") or other.startswith(f"{path}."):
+                    raise BadInput(
+                        "[axes] must not vary the same thing twice",
+                        f"'{whose}' and '{axis.path}'",
+                        "make one axis of them",
+                    )
+            seen[path] = axis.path
+
+
+def points(run: Mapping[str, Any], axes: tuple[Axis, ...]) -> Iterator[Point]:
+    for chosen in itertools.product(*(axis.choices for axis in axes)):
+        merged = dict(run)
+        for axis, (_, sections) in zip(axes, chosen, strict=True):
+            for section, value in sections.items():
+                merged[section] = {**_as_table(merged[section]), axis.key: value} if axis.key else value
+        yield Point(merged, {path: value for place, _ in chosen for path, value in place.items()})
+
+
+def _as_table(section: Any) -> Mapping[str, Any]:
+    return {"name": section} if isinstance(section, str) else section
+
+
+def _shown(value: Any) -> Any:
+    plain = isinstance(value, str | int | float | bool)
+    return value if plain else json.dumps(value, sort_keys=True, ensure_ascii=False)

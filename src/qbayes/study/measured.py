@@ -1,0 +1,109 @@
+"""A row of the results: what a run was, what it scored, what it costs. Nothing in it depends on the clock."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from qbayes.integer.compare import compare_ops
+from qbayes.integer.cost import cost
+from qbayes.integer.program import Program
+from qbayes.metrics import Scores
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.save import state_to
+from qbayes.study.sections import FLOAT, named, precision_of, qat_budget_of, scheme_of
+from qbayes.study.stages import evaluate_values
+from qbayes.tasks import Task
+
+_FLOAT_BITS = 32
+# rows on which two backends are compared code by code.
+_COMPARED_ROWS, _COMPARED_DRAWS = 64, 2
+Row = dict[str, Any]
+
+
+def identity(run: Mapping[str, Any]) -> Row:
+    """What the run is, known before it starts."""
+    task, task_options = named(run["task"], "task", "digits")
+    method, options = named(run["method"], "method", "mcd")
+    values = evaluate_values(run)
+    shared = {
+        "task": task,
+        "fold": next((task_options[key] for key in ("split", "fold") if key in task_options), None),
+        "network": named(run["network"], "network", "lenet")[0],
+        "method": method,
+        "recipe": options.get("preset", "default"),
+        "seed": run["seed"],
+        "draws": values["draws"],
+        "scheme": scheme_of(run["precision"]),
+    }
+    if run["precision"] == FLOAT:
+        bits = {"precision": FLOAT, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}
+        return {**shared, **bits, "training": FLOAT, "backend": FLOAT}
+    precision = precision_of(run["precision"])
+    trained = qat_budget_of(run["quantise"]).epochs > 0
+    return {
+        **shared,
+        "precision": precision.label,
+        "weight": precision.weight,
+        "activation": precision.activation,
+        "training": "trained" if trained else "calibrated",
+        "backend": values["backend"],
+    }
+
+
+def measured_row(
+    run: Mapping[str, Any],
+    found: Scores,
+    task: Task,
+    posterior: NetworkPosterior,
+    program: Program | None,
+    place: torch.device,
+) -> Row:
+    """Scores and costs of a run; numbers that are not finite are None, as JSON has none."""
+    numbers = {name: value if _finite(value) else None for name, value in found.flat().items()}
+    return {
+        **identity(run),
+        **numbers,
+        **_size(posterior, program),
+        "test_rows": found.meta["rows"],
+        "classes": _classes(task),
+        "target_deviation": _deviation(task, str(evaluate_values(run)["split"])),
+        **({} if program is None or not evaluate_values(run)["agreement"] else _agreement(program, task)),
+    }
+
+
+def _finite(value: float) -> bool:
+    return value == value and abs(value) != float("inf")
+
+
+def _size(posterior: NetworkPosterior, program: Program | None) -> Row:
+    if program is None:
+        held = [value for member in posterior.members for value in state_to(member, "cpu").values()]
+        return {"bytes": sum(value.numel() * value.element_size() for value in held)}
+    found = cost(program, variance=False)
+    return {
+        "bytes": found.bytes,
+        "weights": found.weights,
+        "macs": found.macs(),
+        "bit_operations": found.bit_operations(),
+    }
+
+
+def _classes(task: Task) -> int | None:
+    return task.signature.likelihood.to_json()["classes"] if task.kind == "classification" else None
+
+
+def _deviation(task: Task, split: str) -> float | None:
+    """The deviation of a regression's targets, in their units: what an answer by the mean alone errs."""
+    if task.kind == "classification":
+        return None
+    targets = torch.cat([y for _, y in task.batches(split, 4096)]).double()
+    return targets.std(0, unbiased=False).mean().item()
+
+
+def _agreement(program: Program, task: Task) -> Row:
+    """The share of codes on which onednn and the reference agree, each op fed the same input."""
+    x, _ = next(iter(task.batches("test", _COMPARED_ROWS)))
+    apart = compare_ops(program, "reference", "onednn", x, _COMPARED_DRAWS)
+    codes = sum(op.codes for op in apart)
+    return {"agreement/onednn": sum(op.share_equal * op.codes for op in apart) / max(1, codes)}

@@ -1,0 +1,168 @@
+"""The plan of a study: its runs with their keys, what is there, and the jobs that are left.
+
+A job is as much as one worker does at a stretch. Float posteriors are trained by jobs of their own, alone or
+in stacks; all that starts from a float posterior and shares a precision is one more job.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from qbayes.study.grid import Point
+from qbayes.study.measured import identity
+from qbayes.study.spec import Study
+from qbayes.study.stages import STAGES, Keys, Resolver, Tasks
+from qbayes.study.store import Store
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One row of the results to be."""
+
+    keys: Keys
+    point: Point
+
+    def row(self) -> dict[str, Any]:
+        """The columns that are known before it runs."""
+        place = {f"axis:{path}": value for path, value in self.point.place.items()}
+        return {"run": self.keys.scores, "float": self.keys.float, **identity(self.point.run), **place}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one worker does; ``needs`` are the ids of jobs that must be done before."""
+
+    id: str
+    needs: tuple[str, ...]
+    payload: Mapping[str, Any]
+    runs: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return str(self.payload["kind"])
+
+
+@dataclass
+class Plan:
+    """All runs of a study, and which of its stages are done or failed."""
+
+    runs: list[PlannedRun]
+    done: Mapping[str, set[str]] = field(default_factory=dict[str, set[str]])
+    failed: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+
+    def keys(self, stage: str) -> list[str]:
+        """The distinct keys of a stage, in the order of the runs."""
+        found = (getattr(run.keys, stage) for run in self.runs)
+        return list(dict.fromkeys(key for key in found if key is not None))
+
+    def left(self, stage: str) -> list[str]:
+        done, failed = self.done.get(stage, set()), self.failed.get(stage, {})
+        return [key for key in self.keys(stage) if key not in done and key not in failed]
+
+    def why_failed(self, run: PlannedRun) -> str | None:
+        """The reason of the first stage of a run that failed."""
+        for stage in STAGES:
+            key = getattr(run.keys, stage)
+            if key in self.failed.get(stage, {}):
+                return f"{stage}: {self.failed[stage][key]}"
+        return None
+
+    def jobs(self, stacks: Mapping[str, str] | None = None) -> list[Job]:
+        """The jobs that are left; ``stacks`` names the stack of float keys that train together."""
+        done = self.done.get("scores", set())
+        waiting = [run for run in self.runs if run.keys.scores not in done and self.why_failed(run) is None]
+        floats = self._float_jobs(stacks or {}, {run.keys.float for run in waiting})
+        of_float = {key: job.id for job in floats for key, _ in job.payload["stages"]}
+        groups: dict[str, list[PlannedRun]] = {}
+        for run in waiting:
+            groups.setdefault(run.keys.quantised or run.keys.float, []).append(run)
+        answers = [_answers(key, group, of_float) for key, group in groups.items()]
+        return [*floats, *answers]
+
+    def _float_jobs(self, stacks: Mapping[str, str], wanted: set[str]) -> list[Job]:
+        """A stack is fixed by the plan and trained whole if any of its posteriors is missing."""
+        done = self.done.get("float", set())
+        runs = {run.keys.float: run.point.run for run in reversed(self.runs)}
+        groups: dict[str, list[str]] = {}
+        for key in self.keys("float"):
+            groups.setdefault(stacks.get(key, key), []).append(key)
+        jobs = []
+        for name, keys in groups.items():
+            if any(key in wanted and key not in done for key in keys):
+                stages = [(key, runs[key]) for key in keys]
+                threads = runs[keys[0]]["threads"]
+                jobs.append(Job(f"float:{name}", (), {"kind": "float", "stages": stages, "threads": threads}))
+        return jobs
+
+
+def _answers(key: str, group: list[PlannedRun], of_float: Mapping[str, str]) -> Job:
+    first = group[0]
+    payload = {
+        "kind": "answers",
+        "float": first.keys.float,
+        "quantised": first.keys.quantised,
+        "program": first.keys.program,
+        "runs": [(run.keys.scores, run.point.run) for run in group],
+        "threads": first.point.run["threads"],
+    }
+    needs = (of_float[first.keys.float],) if first.keys.float in of_float else ()
+    return Job(f"answers:{key}", needs, payload, tuple(run.keys.scores for run in group))
+
+
+def make_plan(study: Study, tasks: Tasks, store: Store | None = None) -> Plan:
+    """The runs of a study and the state of its store; runs with the same key are one run."""
+    resolver = Resolver(tasks)
+    runs: dict[str, PlannedRun] = {}
+    for point in study.points():
+        keys = resolver.keys(point.run)
+        if keys.scores not in runs:
+            runs[keys.scores] = PlannedRun(keys, point)
+    if store is None:
+        return Plan(list(runs.values()))
+    return Plan(
+        list(runs.values()),
+        {stage: store.done_keys(stage) for stage in STAGES},
+        {stage: store.failed_keys(stage) for stage in STAGES},
+    )
+
+
+class Estimate:
+    """Seconds that stages take, from those that were measured: of the same method and task, else wider."""
+
+    def __init__(self, store: Store) -> None:
+        self._seconds: dict[tuple[str, ...], list[float]] = {}
+        for stage in STAGES:
+            for record in store.records(stage).values():
+                self._note(stage, record)
+
+    def _note(self, stage: str, record: Mapping[str, Any]) -> None:
+        seconds = float(record.get("seconds", 0.0))
+        method, task = str(record.get("method", "")), str(record.get("task", ""))
+        for key in ((stage,), (stage, method), (stage, method, task)):
+            self._seconds.setdefault(key, []).append(seconds)
+
+    def seconds(self, stage: str, run: Mapping[str, Any]) -> float | None:
+        known = identity(run)
+        for key in ((stage, known["method"], known["task"]), (stage, known["method"]), (stage,)):
+            if key in self._seconds:
+                return statistics.median(self._seconds[key])
+        return None
+
+    def left(self, plan: Plan) -> tuple[float, int]:
+        """The seconds of one worker for all stages that are left, and how many of them are unknown."""
+        total, unknown = 0.0, 0
+        for stage, run in _stages_left(plan):
+            seconds = self.seconds(stage, run)
+            total, unknown = total + (seconds or 0.0), unknown + (seconds is None)
+        return total, unknown
+
+
+def _stages_left(plan: Plan) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    for stage in STAGES:
+        left = set(plan.left(stage))
+        for run in plan.runs:
+            key = getattr(run.keys, stage)
+            if key in left:
+                left.discard(key)
+                yield stage, run.point.run

@@ -1,0 +1,206 @@
+"""The sections of a run, ``[run.method]`` and the like: which keys each may hold, and what they mean.
+
+A section is plain JSON here. ``check_section`` refuses what the verbs would refuse, before anything runs; the
+functions below it turn sections into the values that the verbs take.
+"""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qbayes.errors import BadInput, unknown_name
+from qbayes.integer.backends.base import BACKENDS
+from qbayes.methods import METHODS, make_method
+from qbayes.networks import NETWORKS
+from qbayes.noise import check_seed
+from qbayes.quant.precision import Precision
+from qbayes.quant.qat import KEEPS, QAT_BUDGETS, qat_budget
+from qbayes.tasks.dataset import check_options, find_dataset
+from qbayes.training.budget import Budget
+
+Section = Mapping[str, Any]
+FLOAT = "float"
+AUTO = "auto"
+EVALUATE: Mapping[str, Any] = {
+    "draws": 20,
+    "seed": 0,
+    "batch_size": 2048,
+    "split": "test",
+    "shifts": True,
+    "confusion": True,
+    "backend": "reference",
+    "agreement": False,
+}
+QUANTISE: Mapping[str, Any] = {"preset": "default", "keep": "last", "freeze": 0.5}
+# sections in which a table of another name takes the place of the run's; elsewhere tables are merged.
+NAMED = ("task", "network", "method")
+_LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
+_OPTIONS_OF_NPZ = ("kind", "validation", "seed", "standardize", "labels", "input_range", "shifts")
+# what build_network gives a factory besides the options.
+_NOT_OPTIONS = ("input_shape", "outputs", "kind")
+
+
+def check_section(name: str, value: Any) -> None:
+    """Raise BadInput unless ``value`` can stand under ``[run]`` as ``name``."""
+    if name not in SECTIONS:
+        raise unknown_name("key of [run]", name, SECTIONS)
+    SECTIONS[name](value)
+
+
+def _check_task(value: Any) -> None:
+    name, options = named(value, "task", "digits")
+    if name.endswith(".npz"):
+        check_options(name, dict.fromkeys(_OPTIONS_OF_NPZ), options)
+        return
+    dataset, _ = find_dataset(name)
+    check_options(name, dataset.options(), options)
+
+
+def _check_network(value: Any) -> None:
+    name, options = named(value, "network", "lenet")
+    if ":" not in name:
+        known = network_options(name)
+        for option in options:
+            if option not in known:
+                raise unknown_name(f"option of the network {name}", option, known)
+
+
+def network_options(name: str) -> dict[str, inspect.Parameter]:
+    """The options of one of our networks, by name."""
+    parameters = inspect.signature(NETWORKS[name]).parameters
+    return {key: value for key, value in parameters.items() if key not in _NOT_OPTIONS}
+
+
+def _check_method(value: Any) -> None:
+    name, options = named(value, "method", "mcd")
+    preset = options.pop("preset", "default")
+    known = {key.partition("/")[0] for key in METHODS[name].presets}
+    if preset not in known:
+        raise unknown_name(f"preset of {name}", str(preset), known)
+    make_method(name, **options)
+
+
+def _check_training(value: Any) -> None:
+    Budget.from_options({"epochs": 1}, **table(value, "training"))
+
+
+def _check_precision(value: Any) -> None:
+    if value != FLOAT:
+        precision_of(value)
+
+
+def _check_quantise(value: Any) -> None:
+    settings = {**QUANTISE, **table(value, "quantise")}
+    if settings["keep"] not in KEEPS:
+        raise unknown_name("epoch to keep", str(settings["keep"]), KEEPS)
+    if not isinstance(settings["freeze"], int | float) or not 0 <= settings["freeze"] <= 1:
+        raise BadInput("freeze must be a share from 0 to 1", f"{settings['freeze']!r}", "try 0.5")
+    known = {field.name for field in dataclasses.fields(Budget)} | set(QUANTISE)
+    for key in settings:
+        if key not in known:
+            raise unknown_name("key of quantise", key, known)
+    qat_budget_of(value)
+
+
+def _check_evaluate(value: Any) -> None:
+    settings = table(value, "evaluate")
+    for key, given in settings.items():
+        if key not in EVALUATE:
+            raise unknown_name("key of evaluate", key, EVALUATE)
+        wanted = type(EVALUATE[key])
+        if type(given) is not wanted:
+            raise BadInput(f"{key} must be of type {wanted.__name__}", f"{given!r}", f"try {EVALUATE[key]!r}")
+    whole = {**EVALUATE, **settings}
+    for key in ("draws", "batch_size"):
+        if whole[key] < 1:
+            raise BadInput(f"{key} must be at least 1", f"{whole[key]}", f"try {EVALUATE[key]}")
+    if whole["backend"] not in (*BACKENDS, AUTO):
+        raise unknown_name("backend", whole["backend"], (*BACKENDS, AUTO))
+
+
+def _check_threads(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadInput("threads must be a whole number of at least 1", f"{value!r}", "try 1")
+
+
+SECTIONS: Mapping[str, Callable[[Any], object]] = {
+    "task": _check_task,
+    "network": _check_network,
+    "method": _check_method,
+    "training": _check_training,
+    "precision": _check_precision,
+    "quantise": _check_quantise,
+    "evaluate": _check_evaluate,
+    "seed": check_seed,
+    "threads": _check_threads,
+}
+NEEDED = ("task", "network", "method")
+DEFAULTS: Mapping[str, Any] = {
+    "training": {},
+    "precision": FLOAT,
+    "quantise": {},
+    "evaluate": {},
+    "seed": 0,
+    "threads": 1,
+}
+
+
+def named(value: Any, section: str, example: str) -> tuple[str, dict[str, Any]]:
+    """The name in a section and its other keys; a string alone is a name."""
+    if isinstance(value, str):
+        return value, {}
+    settings = table(value, section)
+    name = settings.pop("name", None)
+    if not isinstance(name, str) or not name:
+        raise BadInput(f"{section} must have a name", f"name = {name!r}", f'for example name = "{example}"')
+    return name, settings
+
+
+def table(value: Any, section: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BadInput(
+            f"{section} must be a table", f"{value!r}", f"write [run.{section}] and its keys below"
+        )
+    return dict(value)
+
+
+def precision_of(value: Any) -> Precision:
+    """``"W4A4"``, or a table with bits and options, from the preset it names."""
+    if isinstance(value, str):
+        found = _LABEL.fullmatch(value)
+        if found is None:
+            raise BadInput("a precision must name bits, or be float", f"'{value}'", 'for example "W4A4"')
+        return Precision(weight=int(found[1]), activation=int(found[2]))
+    settings = table(value, "precision")
+    preset = settings.pop("preset", "default")
+    if preset not in Precision.presets:
+        raise unknown_name("preset of the precision", str(preset), Precision.presets)
+    known = [field.name for field in dataclasses.fields(Precision)]
+    for key in settings:
+        if key not in known:
+            raise unknown_name("key of precision", key, [*known, "preset"])
+    # TOML has no null: "follow the other bits" is a word there.
+    plain = {key: None if given in ("none", "follow") else given for key, given in settings.items()}
+    return Precision(**{**Precision.presets[preset], **plain})
+
+
+def scheme_of(value: Any) -> str:
+    """The preset of a precision and what differs from it besides the bits: ``default, mask=product``."""
+    if isinstance(value, str):
+        return FLOAT if value == FLOAT else "default"
+    preset = value.get("preset", "default")
+    changed = [
+        f"{key}={value[key]}" for key in sorted(value) if key not in ("preset", "weight", "activation")
+    ]
+    return ", ".join([preset, *changed])
+
+
+def qat_budget_of(value: Any) -> Budget:
+    """The budget of quantisation-aware training: the preset's, and what the section says instead."""
+    settings = {key: given for key, given in table(value, "quantise").items() if key not in QUANTISE}
+    preset = {**QUANTISE, **value}["preset"]
+    if preset not in QAT_BUDGETS:
+        raise unknown_name("preset of quantise", str(preset), QAT_BUDGETS)
+    return qat_budget(preset, **settings)

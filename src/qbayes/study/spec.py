@@ -1,0 +1,112 @@
+"""A study as it is written: TOML with ``[study]``, one complete ``[run]``, and the ``[axes]`` that vary."""
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qbayes.errors import BadFile, BadInput, nearest
+from qbayes.study.grid import Axis, Point, points, read_axes
+from qbayes.study.sections import DEFAULTS, NEEDED, SECTIONS, check_section
+
+_PARTS = ("study", "run", "axes")
+_HEADER = ("name", "question", "cost", "expect")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question as data.
+
+    ``run`` is one complete run, its sections with their defaults; ``axes`` are what varies; ``header`` holds
+    the name, the question, what it costs and the answer expected.
+    """
+
+    header: Mapping[str, str]
+    run: Mapping[str, Any]
+    axes: tuple[Axis, ...] = ()
+    source: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def name(self) -> str:
+        return self.header["name"]
+
+    @property
+    def question(self) -> str:
+        return self.header.get("question", "")
+
+    def points(self) -> Iterator[Point]:
+        """The runs, the first axis slowest; a point that is there already is not repeated."""
+        return points(self.run, self.axes)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Study":
+        """The study in a TOML file; every error names the file and the key."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise BadFile(
+                "a study must be a readable TOML file",
+                f"{path}: {error.strerror}",
+                "check its path and rights",
+            ) from None
+        except UnicodeDecodeError as error:
+            raise BadFile(
+                f"{path} must be text in UTF-8", f"byte {error.start} is not", "save the file as UTF-8"
+            ) from None
+        try:
+            return cls.from_toml(text, path.stem)
+        except BadInput as error:
+            raise type(error)(f"{path}: {error.must}", error.got, error.do) from error
+
+    @classmethod
+    def from_toml(cls, text: str, name: str = "study") -> "Study":
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise BadInput(
+                "a study must be TOML", f"{error}", "mend that line; strings need quotes"
+            ) from None
+        return cls.from_content(content, name)
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], name: str = "study") -> "Study":
+        """The study from its parts, as TOML or JSON hold them."""
+        _known("the file", content, _PARTS)
+        header = _tables(content, "study")
+        _known("[study]", header, _HEADER)
+        for key, value in header.items():
+            if not isinstance(value, str) or not value.strip():
+                raise BadInput(f"[study] {key} must be text", f"{value!r}", f'write {key} = "…"')
+        run = _tables(content, "run")
+        if not run:
+            raise BadInput("a study must have a [run]", f"only {', '.join(content) or 'nothing'}", _EXAMPLE)
+        _known("[run]", run, tuple(SECTIONS))
+        absent = [key for key in NEEDED if key not in run]
+        if absent:
+            raise BadInput(f"[run] must have {', '.join(NEEDED)}", f"no {' and no '.join(absent)}", _EXAMPLE)
+        for key, value in run.items():
+            try:
+                check_section(key, value)
+            except BadInput as error:
+                raise BadInput(f"[run] {key}: {error.must}", error.got, error.do) from error
+        whole = {**DEFAULTS, **run}
+        axes = read_axes(_tables(content, "axes"), whole)
+        return cls({"name": name, **header}, whole, axes, content)
+
+
+_EXAMPLE = 'write [run], then task = "digits", network = "lenet", method = "mcd"'
+
+
+def _tables(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
+    found = content.get(part, {})
+    if not isinstance(found, Mapping):
+        raise BadInput(f"[{part}] must be a table", f"{found!r}", f"write [{part}] and its keys below")
+    return found
+
+
+def _known(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in known:
+            raise BadInput(f"{where} must hold known keys only", f"'{key}'", nearest(key, known))

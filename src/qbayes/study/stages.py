@@ -1,0 +1,172 @@
+"""Stages float → quantised → program → scores, keyed by the hash of all they depend on.
+
+A key is the start of a sha256 over canonical JSON: the resolved values (presets and defaults filled in, keys
+sorted), the data's fingerprint, the key of the stage before, and the stage's version. So five bit-widths
+share one float training, and a changed default is another key, not a stale result.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbayes.errors import BadInput
+from qbayes.methods import METHODS, Method, make_method
+from qbayes.study.sections import EVALUATE, FLOAT, QUANTISE, named, precision_of, qat_budget_of
+from qbayes.tasks import Task, load_task
+from qbayes.training.budget import Budget
+
+STAGES = ("float", "quantised", "program", "scores")
+# raised when the same values give another result: what was stored under the old version is made anew.
+VERSIONS: Mapping[str, int] = {"float": 1, "quantised": 1, "program": 1, "scores": 1}
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a run's stages; a float run has neither quantised posterior nor program."""
+
+    float: str
+    quantised: str | None
+    program: str | None
+    scores: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What planning needs of a task; its rows are not kept."""
+
+    name: str
+    kind: str
+    fingerprint: str
+    train_rows: int
+    input_shape: tuple[int, ...]
+
+
+class Tasks:
+    """Tasks by section; the last few stay in memory."""
+
+    def __init__(self, data_dir: Path | None, kept: int = 4) -> None:
+        self._data_dir, self._kept = data_dir, kept
+        self._held: dict[str, Task] = {}
+        self._facts: dict[str, Facts] = {}
+
+    def load(self, section: Any) -> Task:
+        key = canonical(section)
+        if key not in self._held:
+            name, options = named(section, "task", "digits")
+            while len(self._held) >= self._kept:
+                self._held.pop(next(iter(self._held)))
+            self._held[key] = load_task(name, self._data_dir, **options)
+        return self._held[key]
+
+    def facts(self, section: Any) -> Facts:
+        key = canonical(section)
+        if key not in self._facts:
+            task = self.load(section)
+            shape = tuple(task.signature.input_shape)
+            self._facts[key] = Facts(task.name, task.kind, task.fingerprint, task.train_rows, shape)
+        return self._facts[key]
+
+
+class Resolver:
+    """Sections into the values that the verbs take, and into keys. Each distinct section is resolved once."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+        self._texts: dict[int, tuple[Any, str]] = {}
+        self._hashed: dict[tuple[str, ...], str] = {}
+
+    def keys(self, run: Mapping[str, Any]) -> Keys:
+        float_key = self._float(run)
+        threads = self._text(run["threads"])
+        evaluate = self._text(run["evaluate"])
+        if run["precision"] == FLOAT:
+            return Keys(float_key, None, None, self._scores(float_key, evaluate, run))
+        parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantise"]), threads)
+        if parts not in self._hashed:
+            self._hashed[parts] = digest("quantised", {"float": float_key, **quantised_values(run)})
+        quantised = self._hashed[parts]
+        program = self._once(("program", quantised), {"quantised": quantised})
+        return Keys(float_key, quantised, program, self._scores(program, evaluate, run))
+
+    def _float(self, run: Mapping[str, Any]) -> str:
+        names = ("task", "network", "method", "training", "seed", "threads")
+        parts = ("float", *(self._text(run[name]) for name in names))
+        if parts not in self._hashed:
+            self._hashed[parts] = digest("float", float_values(run, self._tasks.facts(run["task"])))
+        return self._hashed[parts]
+
+    def _scores(self, of: str, evaluate: str, run: Mapping[str, Any]) -> str:
+        parts = ("scores", of, evaluate)
+        if parts not in self._hashed:
+            self._hashed[parts] = digest("scores", {"of": of, "evaluate": evaluate_values(run)})
+        return self._hashed[parts]
+
+    def _once(self, parts: tuple[str, ...], values: Mapping[str, Any]) -> str:
+        if parts not in self._hashed:
+            self._hashed[parts] = digest(parts[0], values)
+        return self._hashed[parts]
+
+    def _text(self, value: Any) -> str:
+        """Its canonical JSON. Points share their sections: the same object need not be written twice."""
+        held = self._texts.get(id(value))
+        if held is None or held[0] is not value:
+            held = self._texts[id(value)] = (value, canonical(value))
+        return held[1]
+
+
+def method_and_budget(run: Mapping[str, Any], facts: Facts) -> tuple[Method, Budget]:
+    """As ``qb.recipe``: the method's preset for the task, and what the run says instead."""
+    name, options = named(run["method"], "method", "mcd")
+    values = METHODS[name].preset(options.pop("preset", "default"), facts.name, facts.kind)
+    budget = Budget.from_options(values.budget, **run["training"])
+    return make_method(name, **{**values.method, **options}), budget.for_rows(facts.train_rows)
+
+
+def float_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    method, budget = method_and_budget(run, facts)
+    if budget.epochs < 1:
+        raise BadInput("float training needs an epoch", "training.epochs = 0", "give at least 1")
+    name, options = named(run["network"], "network", "lenet")
+    return {
+        "task": facts.name,
+        "data": facts.fingerprint,
+        "network": {"name": name, **options},
+        "method": method.to_json(),
+        "budget": budget.to_json(),
+        "seed": run["seed"],
+        "threads": run["threads"],
+    }
+
+
+def quantised_values(run: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {**QUANTISE, **run["quantise"]}
+    return {
+        "precision": precision_of(run["precision"]).to_json(),
+        "budget": qat_budget_of(run["quantise"]).to_json(),
+        "keep": settings["keep"],
+        "freeze": settings["freeze"],
+        "seed": run["seed"],
+        "threads": run["threads"],
+    }
+
+
+def evaluate_values(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What is evaluated how; the backend and its agreement do not concern a float run."""
+    whole = {**EVALUATE, **run["evaluate"]}
+    if run["precision"] == FLOAT:
+        whole.pop("backend")
+        whole.pop("agreement")
+    return whole
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def digest(stage: str, values: Mapping[str, Any]) -> str:
+    text = canonical({"stage": stage, "version": VERSIONS[stage], **values})
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

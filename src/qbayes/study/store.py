@@ -1,0 +1,285 @@
+"""The store of a study: a folder for every stage, ``done.json`` written last, and a table that only grows.
+
+What is half written when a machine stops is either gone on from (a checkpoint) or made again; nothing that
+was done is lost, and nothing that was not done passes for it.
+"""
+
+import contextlib
+import csv
+import errno
+import importlib.util
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from qbayes.errors import BadFile, BadInput, RunFailed
+from qbayes.posterior.save import write_atomically
+from qbayes.provenance import versions
+from qbayes.study.spec import Study
+from qbayes.study.stages import STAGES
+
+FORMAT = 1
+HEADER, RESULTS, TABLE, PARQUET, PLANNED = (
+    "study.json", "results.jsonl", "results.csv", "results.parquet", "planned.json",
+)  # fmt: skip
+DONE, FAILED, CHECKPOINT, LOCK, LOGS = "done.json", "failed.json", "checkpoint", "lock", "logs"
+# columns of a row in this order, the scores after them by name.
+IDENTITY = (
+    "run", "float", "task", "fold", "network", "method", "recipe", "seed", "precision", "weight",
+    "activation", "scheme", "training", "draws", "backend", "status", "reason",
+)  # fmt: skip
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+Row = dict[str, Any]
+
+
+class StoreFull(BadFile):
+    """The store takes no more files; what is in it is whole."""
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """A disk that is full or read-only ends a study with a reason; what was written stays whole."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise StoreFull(
+            "the store must take files",
+            f"{folder}: {error.strerror}",
+            "free space or rights there and run the same command again: it goes on where it stopped",
+        ) from error
+
+
+class Store:
+    """A study's folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    # ---- the study it belongs to
+
+    def prepare(self, study: Study) -> None:
+        """Make the folder, or check that it is this study's; a study that has grown keeps its store."""
+        header = self.header()
+        if header is None and self.folder.exists() and any(self.folder.iterdir()):
+            held = ", ".join(sorted(path.name for path in self.folder.iterdir())[:4])
+            raise BadFile(
+                "a store must be new, empty, or that of the study",
+                f"{self.folder} holds {held}",
+                "choose another folder with --store; nothing in it was touched",
+            )
+        self.check_study(study)
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def check_study(self, study: Study) -> None:
+        """A store belongs to one study, by its name."""
+        header = self.header()
+        if header is not None and header["name"] != study.name:
+            raise BadInput(
+                f"the store must be that of the study '{study.name}'",
+                f"{self.folder} was made by '{header['name']}'",
+                "choose another folder with --store; nothing in it was touched",
+            )
+
+    def write_header(self, study: Study, runs: Iterable[str]) -> None:
+        planned = sorted(runs)
+        content = {
+            "format": FORMAT,
+            "name": study.name,
+            "question": study.question,
+            "header": dict(study.header),
+            "spec": dict(study.source),
+            "versions": versions(),
+            "runs": len(planned),
+        }
+        with writing(self.folder):
+            write_atomically(self.folder / PLANNED, json.dumps(planned).encode())
+            text = json.dumps(content, indent=1, ensure_ascii=False, default=str)
+            write_atomically(self.folder / HEADER, text.encode())
+
+    def header(self) -> dict[str, Any] | None:
+        path = self.folder / HEADER
+        if not path.exists():
+            return None
+        content = _read_json(path)
+        if content.get("format") != FORMAT or not isinstance(content.get("name"), str):
+            raise BadFile(
+                f"the store must have format {FORMAT}, of this version of qbayes",
+                f"{path} has format {content.get('format')!r}",
+                "use the version of qbayes that wrote it, or another folder; nothing in it was touched",
+            )
+        return content
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One run at a time works on a store; the system lets go of the lock when a process dies."""
+        import fcntl
+
+        with writing(self.folder), (self.folder / LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise BadInput(
+                    "one run at a time may work on a store",
+                    f"process {file.read().strip() or 'unknown'} works on {self.folder}",
+                    "wait until it has ended, or choose another folder with --store",
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    # ---- stages
+
+    def stage(self, stage: str, key: str) -> Path:
+        if stage not in STAGES:
+            raise ValueError(stage)
+        return self.folder / stage / key
+
+    def done_keys(self, stage: str) -> set[str]:
+        """The keys of a stage that are done: one listing of its folder."""
+        folder = self.folder / stage
+        if not folder.is_dir():
+            return set()
+        return {entry.name for entry in os.scandir(folder) if (folder / entry.name / DONE).exists()}
+
+    def failed_keys(self, stage: str) -> dict[str, str]:
+        """The keys of a stage that failed, with the reason."""
+        found = sorted((self.folder / stage).glob(f"*/{FAILED}"))
+        return {path.parent.name: str(_read_json(path).get("reason", "")) for path in found}
+
+    def why_failed(self, stage: str, key: str) -> str | None:
+        path = self.stage(stage, key) / FAILED
+        return str(_read_json(path).get("reason", "")) if path.exists() else None
+
+    def is_done(self, stage: str, key: str) -> bool:
+        return (self.stage(stage, key) / DONE).exists()
+
+    def begin(self, stage: str, key: str) -> Path:
+        """The folder of a stage that is not done, with nothing in it but a checkpoint."""
+        folder = self.stage(stage, key)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.name != CHECKPOINT:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return folder
+
+    def finish(self, stage: str, key: str, record: Mapping[str, Any]) -> None:
+        folder = self.stage(stage, key)
+        write_atomically(folder / DONE, json.dumps(record, indent=1, default=str).encode())
+        shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+
+    def fail(self, stage: str, key: str, reason: str) -> None:
+        folder = self.stage(stage, key)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / FAILED, json.dumps({"reason": reason}).encode())
+
+    def forget_failures(self) -> int:
+        """So that failed stages are tried again; returns how many there were."""
+        paths = [path for stage in STAGES for path in (self.folder / stage).glob(f"*/{FAILED}")]
+        for path in paths:
+            path.unlink()
+        return len(paths)
+
+    def records(self, stage: str) -> dict[str, dict[str, Any]]:
+        """The ``done.json`` of every stage that is done."""
+        return {key: _read_json(self.stage(stage, key) / DONE) for key in self.done_keys(stage)}
+
+    # ---- the table
+
+    def rows(self) -> dict[str, Row]:
+        """The rows by run, later lines in place of earlier ones; a torn last line is not there."""
+        path = self.folder / RESULTS
+        if not path.exists():
+            return {}
+        found: dict[str, Row] = {}
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            try:
+                row = json.loads(line)
+                found[row["run"]] = row
+            except (ValueError, KeyError, TypeError):
+                raise BadFile(
+                    f"{path} must hold one JSON object a line", f"{line[:60]!r}", "restore it from a copy"
+                ) from None
+        return found
+
+    def mend(self) -> None:
+        """Cut off what a stopped process left of a line."""
+        path = self.folder / RESULTS
+        if path.exists():
+            content = path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                os.truncate(path, whole)
+
+    def append(self, row: Row) -> None:
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        with writing(self.folder), (self.folder / RESULTS).open("ab", buffering=0) as file:
+            file.write(line)
+            os.fsync(file.fileno())
+
+    def write_tables(self, keep: set[str]) -> None:
+        """``results.csv``, and Parquet where pandas can write it: the rows of ``keep``, by run."""
+        rows = [row for key, row in sorted(self.rows().items()) if key in keep]
+        with writing(self.folder):
+            write_atomically(self.folder / TABLE, as_csv(rows).encode())
+            payload = as_parquet(rows)
+            if payload is not None:
+                write_atomically(self.folder / PARQUET, payload)
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """The columns in the order of the table: what a run is, where it lies, what was found."""
+    names = {name for row in rows for name in row}
+    axes = sorted(name for name in names if name.startswith("axis:"))
+    first = [name for name in IDENTITY if name in names]
+    return [*first, *axes, *sorted(names - set(first) - set(axes))]
+
+
+def as_csv(rows: list[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(rows), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def as_parquet(rows: list[Row]) -> bytes | None:
+    """None where pandas or pyarrow is not installed (the extra ``report`` brings them)."""
+    if any(importlib.util.find_spec(name) is None for name in ("pandas", "pyarrow")):
+        return None
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=columns(rows))
+    # an axis may hold words and numbers: Parquet wants one kind a column.
+    for name in frame.columns:
+        if frame[name].dtype == object:
+            frame[name] = frame[name].map(lambda value: None if value is None else str(value))
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+        if isinstance(content, dict):
+            return content
+        got = type(content).__name__
+    except (OSError, ValueError) as error:
+        got = str(error)
+    raise BadFile(f"{path} must hold a JSON object", got, "restore it, or remove its folder to make it again")
+
+
+def reason_of(error: BaseException) -> str:
+    """One line that says why a run failed."""
+    if isinstance(error, RunFailed | BadInput):
+        return f"{error.must}: {error.got}"
+    return f"{type(error).__name__}: {error}".splitlines()[0]
