@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         QbayesError,
         RunFailed,
         Scores,
+        Study,
         Task,
         attach,
         evaluate,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
         qat_budget,
         quantize,
         recipe,
+        results,
+        run_study,
         save_posterior,
     )
 
@@ -61,6 +64,7 @@ __all__ = [
     "QbayesError",
     "RunFailed",
     "Scores",
+    "Study",
     "Task",
     "attach",
     "evaluate",
@@ -75,6 +79,8 @@ __all__ = [
     "qat_budget",
     "quantize",
     "recipe",
+    "results",
+    "run_study",
     "save_posterior",
 ]
 

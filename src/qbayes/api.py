@@ -22,6 +22,9 @@ from qbayes.posterior.save import save_posterior
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare, requantised
 from qbayes.quant.qat import qat_budget, quantize
+from qbayes.study.results import results
+from qbayes.study.run import run_study
+from qbayes.study.spec import Study
 from qbayes.tasks import Task, load_task
 from qbayes.training import Budget, attach, fit, network, recipe
 
@@ -40,6 +43,7 @@ __all__ = [
     "QbayesError",
     "RunFailed",
     "Scores",
+    "Study",
     "Task",
     "attach",
     "evaluate",
@@ -54,6 +58,8 @@ __all__ = [
     "qat_budget",
     "quantize",
     "recipe",
+    "results",
+    "run_study",
     "save_posterior",
 ]
 

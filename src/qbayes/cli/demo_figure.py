@@ -3,7 +3,7 @@
 import io
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 # Okabe and Ito's colours, told apart with any colour vision; the control is grey.
@@ -35,9 +35,7 @@ class Panel:
     predicted: list[str]
     confidence: list[float]
     truth: str
-    clean: dict[str, float] = field(default_factory=dict[str, float])
-    confusion: dict[str, float] = field(default_factory=dict[str, float])
-    seconds: float = 0.0
+    auroc: float | None = None
 
 
 def draw(panels: Sequence[Panel], images: Sequence[Any], angles: Sequence[float]) -> bytes:
@@ -183,5 +181,5 @@ def _draw_strip(axes: Any, panel: Panel) -> None:
     axes.spines["left"].set_visible(False)
     place = {"transform": axes.transAxes, "va": "top"}
     axes.text(0.5, 0.93, NAMES[panel.name], color=COLOURS[panel.name], fontweight="bold", ha="right", **place)
-    if "auroc" in panel.confusion:
-        axes.text(0.52, 0.93, f"AUROC {panel.confusion['auroc']:.3f}", color=_INK, ha="left", **place)
+    if panel.auroc is not None:
+        axes.text(0.52, 0.93, f"AUROC {panel.auroc:.3f}", color=_INK, ha="left", **place)

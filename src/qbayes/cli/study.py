@@ -11,6 +11,7 @@ from qbayes.cli.options import AsJson, DataDir, Device, Quiet
 from qbayes.errors import BadInput
 
 if TYPE_CHECKING:
+    from qbayes.report.compare import Comparison
     from qbayes.study.plan import Plan
     from qbayes.study.run import Outcome
     from qbayes.study.spec import Study
@@ -19,7 +20,7 @@ study_app = typer.Typer(
     no_args_is_help=True, help="Studies: one run, the axes that vary, and a page that answers the question."
 )
 _STAGES = ("float", "quantised", "program", "scores")
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The study, a TOML file.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file, or the name of a shipped study.")]
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Folder of the results; by default runs/NAME.")
 ]
@@ -151,20 +152,43 @@ def compare(
     Example:
       qbayes study compare runs/digits runs/digits-new
     """
-    from qbayes.report.compare import compare_stores
+    from qbayes.report.compare import compare as compare_frames
     from qbayes.report.frame import Frame
 
-    found = compare_stores(Frame.read(before), Frame.read(after))
+    found = compare_frames(Frame.read(before), Frame.read(after))
     if as_json:
         print_json(found.to_json())
     else:
-        out().print(str(found))
+        _print_comparison(found)
+
+
+def _print_comparison(found: "Comparison") -> None:
+    """What moved, first; then how much did not, and what has no partner."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("condition", "score", "before", "after", "difference", "95 % interval", "runs", ""):
+        table.add_column(name, justify="left" if name in ("condition", "score", "") else "right")
+    for one in found.moved:
+        interval = "–" if one.low is None or one.high is None else f"{one.low:+.4g} … {one.high:+.4g}"
+        verdict = {True: "better", False: "worse", None: ""}[one.better]
+        numbers = (f"{one.before:.4g}", f"{one.after:.4g}", f"{one.difference:+.4g}", interval, str(one.runs))
+        table.add_row(one.subject, one.metric, *numbers, verdict)
+    out().print(f"{found.paired:,} runs are in both; {len(found.moved)} of {len(found.changes)} scores moved")
+    if found.moved:
+        out().print(table)
+    for name, runs in (("before", found.only_before), ("after", found.only_after)):
+        if runs:
+            shown = "; ".join(runs[:3]) + (f"; … {len(runs)} in all" if len(runs) > 3 else "")
+            out().print(f"only {name}: {shown}")
 
 
 def _read(file: Path) -> "Study":
+    from qbayes.study.shipped import study_file
     from qbayes.study.spec import Study
 
-    return Study.read(file)
+    return Study.read(study_file(file))
 
 
 def _default_store(study: "Study") -> Path:

@@ -1,0 +1,25 @@
+"""C2: in regression, pointwise and SGHMC collapse at A ≤ 3, SGHMC at W ≤ 4."""
+
+from qbayes.report.cells import preferred
+from qbayes.report.claims.base import CLAIMS, Verdict, conclude, judged
+from qbayes.report.claims.collapse import Part, collapses
+from qbayes.report.frame import Frame
+
+CLAIM = "In regression, pointwise networks and SGHMC collapse at A ≤ 3, and SGHMC at W ≤ 4"
+PARTS = (Part("pointwise", "activation", 3), Part("sghmc", "activation", 3), Part("sghmc", "weight", 4))
+
+
+@CLAIMS.register("c2")
+def judge(frame: Frame) -> Verdict:
+    """At each width most runs must have collapsed, over all regression tasks of the study together."""
+    cells = [cell for cell in preferred(frame) if cell.is_regression]
+    tasks = sorted({cell.task for cell in cells})
+    subject = f"{len(tasks)} tasks" if len(tasks) > 1 else None
+    found = {part: collapses(part, cells, subject) for part in PARTS}
+    return conclude(
+        "C2",
+        CLAIM,
+        judged([one for some in found.values() for one in some]),
+        figure="regression_boxes",
+        missing=[f"regression runs of {part.text}" for part, some in found.items() if not some],
+    )

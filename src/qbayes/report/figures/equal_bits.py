@@ -1,0 +1,19 @@
+"""Scores over bits where weights and activations have as many, down to two."""
+
+from qbayes.report.chart import Chart
+from qbayes.report.figures.base import FIGURES, Figure
+from qbayes.report.figures.sweep import draw_sweep
+from qbayes.report.frame import Frame
+
+
+@FIGURES.register("equal_bits")
+class EqualBits(Figure):
+    """Each score over W = A, one line a method."""
+
+    name = "equal_bits"
+    title = "Over equal bits, W = A"
+    caption = "Means over seeds; whiskers: the lowest and the highest seed. Dotted: the level of float."
+    place = 12
+
+    def draw(self, frame: Frame) -> list[Chart]:
+        return draw_sweep(frame, self.name, "equal bits")

@@ -1,0 +1,82 @@
+"""What a score costs: size and bit operations against error, with the front that nothing beats on both."""
+
+import math
+from collections.abc import Sequence
+
+from qbayes.report.chart import Chart, Series
+from qbayes.report.figures.base import FIGURES, Figure, chart_name
+from qbayes.report.figures.points import Group, by, by_method, groups_of, label_of, point, unit
+from qbayes.report.frame import Frame, Row
+
+COSTS = {
+    "bytes": ("size", "size of the file, MB", 1e-6),
+    "bit_operations": ("bit operations", "bit operations of a draw and row, millions", 1e-6),
+}
+METRICS = ("error", "ece", "nll", "rmse", "crps")
+
+
+@FIGURES.register("pareto")
+class Pareto(Figure):
+    """Cost against score, one point a method and precision."""
+
+    name = "pareto"
+    title = "What a score costs"
+    caption = "Points: a method at a precision, mean over seeds. Nothing is cheaper and better than the line."
+    place = 50
+    beside = "cost"
+
+    def draw(self, frame: Frame) -> list[Chart]:
+        return [
+            chart
+            for group in groups_of(frame)
+            if group.rows
+            for metric in METRICS
+            for cost in COSTS
+            for chart in _chart(group, cost, metric)
+        ]
+
+
+def _chart(group: Group, cost: str, metric: str) -> list[Chart]:
+    clouds = [
+        _cloud(method, rows, cost, metric) for method, rows in by_method((*group.floats, *group.rows)).items()
+    ]
+    series = [cloud for cloud in clouds if cloud is not None]
+    if sum(len(cloud.x) for cloud in series) < 2:
+        return []
+    words, axis, _ = COSTS[cost]
+    choices = {**group.choices, "metric": unit(metric).label, "cost": words}
+    chart = Chart(
+        name=chart_name(Pareto.name, choices),
+        title=f"{unit(metric).label} against {words}, {group.task}",
+        x_label=axis,
+        y_label=unit(metric).axis,
+        kind="scatter",
+        series=(front(series), *series),
+        choices=choices,
+        log_x=True,
+    )
+    return [chart]
+
+
+def _cloud(method: str, rows: Sequence[Row], cost: str, metric: str) -> Series | None:
+    found: list[tuple[float, float, str]] = []
+    for precision, some in by(rows, lambda row: str(row.get("precision"))).items():
+        price, score = point(some, cost, COSTS[cost][2]), point(some, metric, unit(metric).scale)
+        if price is not None and score is not None and price.mean > 0:
+            found.append((price.mean, score.mean, precision))
+    if not found:
+        return None
+    x, y, labels = zip(*sorted(found), strict=True)
+    return Series(label_of(method), method, x=x, y=y, labels=labels)
+
+
+def front(clouds: Sequence[Series]) -> Series:
+    """The points that no other undercuts in one axis without losing in the other, by rising cost."""
+    points = sorted((float(x), y) for cloud in clouds for x, y in zip(cloud.x, cloud.y, strict=True))
+    best = math.inf
+    kept: list[tuple[float, float]] = []
+    for x, y in points:
+        if y < best:
+            best = y
+            kept.append((x, y))
+    return Series("Pareto front", "", x=tuple(x for x, _ in kept), y=tuple(y for _, y in kept))

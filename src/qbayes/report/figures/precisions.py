@@ -1,0 +1,71 @@
+"""Scores at each precision, for studies whose precisions make no sweep (float and W8A8, say)."""
+
+from collections.abc import Sequence
+
+from qbayes.report.chart import FLOAT, Chart
+from qbayes.report.figures.base import FIGURES, Figure, chart_name
+from qbayes.report.figures.points import (
+    Group,
+    by,
+    by_method,
+    groups_of,
+    line,
+    needs_log,
+    note_of,
+    precision_order,
+    unit,
+)
+from qbayes.report.figures.sweep import MAIN, MORE, NAMES, SWEEPS
+from qbayes.report.frame import Frame
+
+
+@FIGURES.register("precisions")
+class Precisions(Figure):
+    """Each score at each precision, one line a method."""
+
+    name = "precisions"
+    title = "At each precision"
+    caption = "Means over seeds; whiskers: the lowest and the highest seed. Dotted: the level of float."
+    place = 13
+
+    def draw(self, frame: Frame) -> list[Chart]:
+        groups = [group for group in groups_of(frame) if (group.rows or group.floats) and not _swept(group)]
+        return [chart for group in groups for m in (*MAIN, *MORE) for chart in _chart(group, m)]
+
+
+def _swept(group: Group) -> bool:
+    """Whether the figures over bits show all precisions of the group."""
+    sweeps = [sweep for over in SWEEPS.values() for sweep in over(group)]
+    shown = {str(row.get("precision")) for sweep in sweeps for rows in sweep.rows.values() for row in rows}
+    return bool(shown) and {str(row.get("precision")) for row in group.rows} <= shown
+
+
+def _chart(group: Group, metric: str) -> list[Chart]:
+    order: Sequence[str] = precision_order((str(row.get("precision")) for row in group.rows), group.rows)
+    floats, quantised = by_method(group.floats), by_method(group.rows)
+    made = []
+    left_out = {}
+    for method in {**floats, **quantised}:
+        of_name = by(quantised.get(method, ()), lambda row: str(row.get("precision")))
+        places = {FLOAT: floats.get(method, []), **{name: of_name[name] for name in order if name in of_name}}
+        series, missing = line(method, places, metric)
+        if series is not None:
+            made.append(series)
+            left_out[series.name] = missing
+    if not made:
+        return []
+    choices = {**group.choices, "metric": NAMES.get(metric, unit(metric).label)}
+    chart = Chart(
+        name=chart_name(Precisions.name, choices),
+        title=f"{choices['metric']} at each precision, {group.task}",
+        x_label="precision",
+        y_label=unit(metric).axis if metric not in NAMES else f"{NAMES[metric]}, nat",
+        kind="lines",
+        series=tuple(made),
+        log_y=needs_log(made),
+        note=note_of(left_out),
+        choices=choices,
+        categories=(FLOAT, *order),
+        main=metric in MAIN,
+    )
+    return [chart]

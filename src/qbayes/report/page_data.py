@@ -1,0 +1,136 @@
+"""What the page's script draws from: charts, styles and the table of runs, as compact JSON."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from qbayes.metrics.scores import METRICS
+from qbayes.report.chart import Style, rounded, styles_of
+from qbayes.report.figures.base import Plate
+from qbayes.report.frame import Frame, Row, natural
+
+# Columns in the order of the table; those of the first list are shown at once, if they say anything.
+FIRST = (
+    "task",
+    "network",
+    "method",
+    "recipe",
+    "precision",
+    "scheme",
+    "training",
+    "backend",
+    "draws",
+    "seed",
+    "fold",
+)
+SCORES = ("error", "ece", "nll", "entropy", "confusion/auroc", "rmse", "crps", "coverage_90", "bytes")
+COSTS = ("bytes", "weights", "macs", "bit_operations", "test_rows", "classes", "target_deviation")
+ALWAYS = ("task", "method", "precision", "seed")
+LABELS = {
+    "bit_operations": "bit operations",
+    "test_rows": "test rows",
+    "target_deviation": "target deviation",
+}
+
+
+def styles(plates: Iterable[Plate]) -> dict[str, Style]:
+    """The styles of all groups that are drawn."""
+    return styles_of(series.group for plate in plates for chart in plate.charts for series in chart.series)
+
+
+def payload(frame: Frame, plates: Sequence[Plate]) -> str:
+    """JSON that may stand inside a script element: nothing in it can end the element or open a comment."""
+    groups = {
+        name: {
+            "label": style.label,
+            "short": style.short,
+            "marker": style.marker,
+            "dash": style.dash,
+            "index": place,
+        }
+        for place, (name, style) in enumerate(styles(plates).items())
+    }
+    figures = [
+        {
+            "name": plate.figure.name,
+            "title": plate.figure.title,
+            "caption": plate.figure.caption,
+            "beside": plate.figure.beside,
+            "same_y": plate.figure.same_y,
+            "charts": [chart.to_json() for chart in plate.charts],
+        }
+        for plate in plates
+    ]
+    return script_safe({"groups": groups, "figures": figures, "table": table(_in_order(frame.rows))})
+
+
+def script_safe(data: object) -> str:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # in JSON these characters occur inside strings alone, where an escape means the same.
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def table(rows: Sequence[Row]) -> dict[str, Any]:
+    """The runs by columns: numbers as they are, texts as codes of a sorted list of words.
+
+    Levels of shifts are left to their figure and to the CSV: they would be nine tenths of the page.
+    """
+    names = _columns(rows)
+    return {"rows": len(rows), "columns": [_column(rows, name) for name in names]}
+
+
+def _in_order(rows: Iterable[Row]) -> list[Row]:
+    """By task, method, bits (many first), seed and fold."""
+
+    place = cache(natural)  # few values, many rows
+
+    def order(row: Row) -> tuple[object, ...]:
+        text = [place(str(row.get(name))) for name in ("task", "network", "recipe", "method")]
+        width = -int(row.get("weight") or 32) - int(row.get("activation") or 32)
+        rest = [place(str(row.get(name))) for name in ("precision", "scheme", "seed", "fold")]
+        return *text, width, *rest, str(row.get("run"))
+
+    return sorted(rows, key=order)
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    present = {name for row in rows for name, value in row.items() if value is not None}
+    axes = sorted((name for name in present if name.startswith("axis:")), key=natural)
+    other = sorted(name for name in present if name.startswith("agreement/"))
+    known = [*FIRST, *dict.fromkeys([*SCORES, *METRICS]), *COSTS, *other, *axes, "run"]
+    return [name for name in dict.fromkeys(known) if name in present]
+
+
+def _column(rows: Sequence[Row], name: str) -> dict[str, Any]:
+    values = [row.get(name) for row in rows]
+    shown = METRICS.get(name)
+    column: dict[str, Any] = {"name": name, "label": _label(name)}
+    if shown is not None and shown.unit == "share":
+        column["percent"] = True
+    if name in ALWAYS or name in SCORES or (name in FIRST and len(set(map(str, values))) > 1):
+        column["main"] = True
+    if all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
+    ):
+        return {**column, "values": [_number(value) for value in values]}
+    words = sorted({_text(value) for value in values if value is not None}, key=natural)
+    codes = {word: code for code, word in enumerate(words)}
+    return {**column, "words": words, "values": [None if v is None else codes[_text(v)] for v in values]}
+
+
+def _label(name: str) -> str:
+    return METRICS[name].label if name in METRICS else LABELS.get(name, name.removeprefix("axis:"))
+
+
+def _number(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return value if isinstance(value, int) else rounded(value)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)

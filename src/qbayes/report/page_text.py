@@ -1,0 +1,124 @@
+"""The words at the top of the page: how far the study is, what it found, where its numbers come from."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from qbayes.report.checks import Check
+from qbayes.report.claims import Verdict
+from qbayes.report.frame import STAGES, Frame
+
+WORDS = ("holds", "does not hold", "not enough data")
+# Columns whose values are listed, and the name of the list.
+LISTS = {
+    "task": "tasks",
+    "network": "networks",
+    "method": "methods",
+    "precision": "precisions",
+    "seed": "seeds",
+    "draws": "draws",
+}
+MOST_VALUES = 24  # of one list
+
+
+def banner(frame: Frame) -> str:
+    """What a reader must know of a study that is not finished; nothing of one that is."""
+    done, failed, missing = _counts(frame)
+    if not missing and not failed:
+        return ""
+    start = "Half-finished" if missing else "Not all went well"
+    words = f"{start}: {done} of {frame.planned} planned runs are done"
+    if not done:
+        words = f"Nothing is done yet: none of {frame.planned} planned runs has ended well"
+    rest = [f"{missing} still to come"] if missing else []
+    rest += [f"{failed} failed"] if failed else []
+    after = " All below speaks of the runs that are done." if done else ""
+    said = escape(f"{words}; {', '.join(rest)}.{after}")
+    return f'<p class="banner" role="note">{said}</p>'
+
+
+def verdict(verdicts: Sequence[Verdict], checks: Sequence[Check]) -> str:
+    """The study's answer in a paragraph and four numbers."""
+    of_word = {word: [one.id for one in verdicts if one.verdict == word] for word in WORDS}
+    failed = [check.id for check in checks if not check.passed]
+    tally = {
+        "claims hold": str(len(of_word["holds"])),
+        "do not hold": str(len(of_word["does not hold"])),
+        "lack data": str(len(of_word["not enough data"])),
+        "checks passed": f"{len(checks) - len(failed)}/{len(checks)}",
+    }
+    items = "".join(f"<li><b>{number}</b><span>{words}</span></li>" for words, number in tally.items())
+    return f'<p class="answer">{escape(answer(of_word, failed))}</p>\n<ul class="tally">{items}</ul>'
+
+
+def answer(of_word: Mapping[str, Sequence[str]], failed: Sequence[str]) -> str:
+    """The verdicts as sentences: which claims hold, which do not, what to read first."""
+    holds, not_so, unclear = (of_word[word] for word in WORDS)
+    said: list[str] = []
+    if holds:
+        said.append(f"By this study's numbers {_listed(holds)} hold{'s' if len(holds) == 1 else ''}.")
+    if not_so:
+        said.append(f"{_listed(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
+    if not said:
+        said.append("There is not enough data to judge any of the paper's claims.")
+    elif unclear:
+        said.append(f"For {_listed(unclear)} there is not enough data.")
+    if failed:
+        checks = "check" if len(failed) == 1 else "checks"
+        said.append(f"Read {checks} {_listed(failed)} before you believe any of it.")
+    return " ".join(said)
+
+
+def provenance(frame: Frame) -> str:
+    """Counts, what was varied, versions, devices and computing time."""
+    done, failed, missing = _counts(frame)
+    facts = {"runs": f"{done} of {frame.planned} done, {failed} failed, {missing} to come"}
+    for column, words in LISTS.items():
+        values = [str(value) for value in frame.values(column)]
+        more = f", … ({len(values)} in all)" if len(values) > MOST_VALUES else ""
+        if values:
+            facts[words] = ", ".join(values[:MOST_VALUES]) + more
+    versions = frame.header.get("versions")
+    if isinstance(versions, Mapping):
+        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    facts |= _stages(frame)
+    pairs = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    return f'<dl class="facts">{"".join(pairs)}</dl>'
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: 4.2 s, 42 s, 3 min 20 s, 5 h 7 min, 2 d 3 h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    large = next(place for place, (_, size) in enumerate(units) if whole >= size)
+    (unit, size), (below, small) = units[large], units[large + 1]
+    rest = whole % size // small
+    return f"{whole // size} {unit} {rest} {below}" if rest else f"{whole // size} {unit}"
+
+
+def _counts(frame: Frame) -> tuple[int, int, int]:
+    done, failed = len(frame.rows), len(frame.failed)
+    return done, failed, max(0, frame.planned - done - failed)
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
+
+
+def _stages(frame: Frame) -> dict[str, str]:
+    """Devices and times of the stages that are done."""
+    devices: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
+    for stage in STAGES:
+        done = frame.stages(stage).values()
+        devices.update(str(one["device"]) for one in done if "device" in one)
+        seconds[stage] = sum(float(one.get("seconds", 0)) for one in done)
+    facts: dict[str, str] = {}
+    if devices:
+        facts["devices"] = ", ".join(f"{name}: {count} stages" for name, count in devices.most_common())
+    if sum(seconds.values()) > 0:
+        parts = ", ".join(f"{stage} {duration(some)}" for stage, some in seconds.items() if some)
+        facts["computing time"] = f"{duration(sum(seconds.values()))} ({parts})"
+    return facts

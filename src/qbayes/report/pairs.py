@@ -1,0 +1,173 @@
+"""Quantised runs beside the float runs they came from, and their differences with intervals.
+
+A quantised run is paired with the float run of the same ``float`` stage, draws and other options of the
+evaluation: same weights before quantisation, same test rows, same noise. Only what bits changed is left.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from qbayes.metrics.scores import METRICS
+from qbayes.report.bootstrap import Estimate, Unit, estimate, resampled_means, several_folds
+from qbayes.report.frame import AXIS, Details, Frame, Row, axes
+
+BINS = 10  # as in qbayes.metrics.calibration.ece
+EVALUATION = f"{AXIS}evaluate."
+
+
+class Pair(NamedTuple):
+    quantised: Row
+    float: Row
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A score from details: ``finish(means of columns)``, so that resampling rows is one product."""
+
+    columns: Callable[[Details], np.ndarray]
+    finish: Callable[[np.ndarray], np.ndarray]
+    needs: tuple[str, ...]
+
+
+def is_float(row: Row) -> bool:
+    return row.get("precision") == "float"
+
+
+def unit(row: Row) -> Unit:
+    """What tells the runs of one condition apart: fold, seed, and options of the evaluation."""
+    return row.get("fold"), row.get("seed"), *_evaluation(row)
+
+
+def paired(frame: Frame, metric: str | None = None, **which: object) -> list[Pair]:
+    """Every quantised row of ``frame.where(**which)`` with its float row, in the order of the rows.
+
+    Quantised rows without a float row, or pairs of which either lacks ``metric``, are left out.
+    """
+    floats = {_float_key(row): row for row in frame.rows if is_float(row)}
+    quantised = [row for row in frame.where(**which).rows if not is_float(row)]
+    pairs = [Pair(row, floats[_float_key(row)]) for row in quantised if _float_key(row) in floats]
+    return pairs if metric is None else [pair for pair in pairs if _both(pair, metric)]
+
+
+def difference(
+    frame: Frame, pairs: Sequence[Pair], metric: str, *, relative: bool = False, rows: bool = True
+) -> Estimate:
+    """Mean of ``quantised − float`` (``relative``: ``quantised / float − 1``) with its interval.
+
+    Runs that share one test set are also resampled over its rows, the same rows for both sides and all
+    seeds, where details were kept for every run and ``rows`` allows it.
+    """
+    values = differences(pairs, metric, relative=relative)
+    if not rows or several_folds(values):
+        return estimate(values)
+    sides = (
+        (frame.details(str(pair.float["run"])), frame.details(str(pair.quantised["run"]))) for pair in pairs
+    )
+    return estimate(values, row_error(sides, metric, relative))
+
+
+def differences(pairs: Iterable[Pair], metric: str, *, relative: bool = False) -> dict[Unit, float]:
+    """``quantised − float`` of each run."""
+    return {
+        unit(pair.quantised): _change(score(pair.quantised, metric), score(pair.float, metric), relative)
+        for pair in pairs
+        if _both(pair, metric)
+    }
+
+
+def score(row: Row, metric: str) -> float:
+    """The score of a run. One that was not finite is stored as null: infinite, where lower is better."""
+    value = row[metric]
+    if value is None:
+        return math.inf if METRICS[metric.rsplit("/", 1)[-1]].better == "lower" else math.nan
+    return float(value)
+
+
+def between(first: Mapping[Unit, float], second: Mapping[Unit, float]) -> dict[Unit, float]:
+    """``first − second`` for the runs that both have."""
+    return {which: first[which] - second[which] for which in first if which in second}
+
+
+def _change(quantised: float, reference: float, relative: bool) -> float:
+    if not relative:
+        return quantised - reference
+    return quantised / reference - 1 if reference else math.nan
+
+
+def _both(pair: Pair, metric: str) -> bool:
+    return all(metric in row for row in pair)
+
+
+def _float_key(row: Row) -> tuple[Hashable, ...]:
+    return row.get("float"), row.get("draws"), *_evaluation(row)
+
+
+def _evaluation(row: Row) -> tuple[Hashable, ...]:
+    options = [name for name in axes(row) if name.startswith(EVALUATION)]
+    kept = [name for name in options if name.removeprefix(EVALUATION) not in ("draws", "backend")]
+    return tuple((name, row[name]) for name in kept)
+
+
+def row_error(sides: Iterable[tuple[Details | None, Details | None]], metric: str, relative: bool) -> float:
+    """Standard deviation of the mean difference over resampled rows; 0 where details do not allow it.
+
+    Each side is a run before and after: the same rows are drawn for both, and for all runs.
+    """
+    statistic = STATISTICS.get(metric)
+    if statistic is None:
+        return 0.0
+    columns: list[np.ndarray] = []
+    for details in itertools.chain.from_iterable(sides):
+        if details is None or any(name not in details for name in statistic.needs):
+            return 0.0
+        columns.append(statistic.columns(details))
+    if len({len(some) for some in columns}) != 1 or not all(np.isfinite(some).all() for some in columns):
+        return 0.0
+    means = resampled_means(np.concatenate(columns, axis=1))
+    scores = [statistic.finish(some) for some in np.split(means, len(columns), axis=1)]
+    both = zip(scores[::2], scores[1::2], strict=True)
+    changes = [after / before - 1 if relative else after - before for before, after in both]
+    return float(np.mean(changes, axis=0).std())
+
+
+def bin_of(confidence: np.ndarray) -> np.ndarray:
+    """The bin ``((b − 1)/B, b/B]`` of each confidence, as in ``qbayes.metrics.calibration``."""
+    return np.searchsorted(np.arange(1, BINS) / BINS, confidence.astype(float), side="left")
+
+
+def _gaps(details: Details) -> np.ndarray:
+    """``(rows, bins)``: accuracy less confidence of a row, in the column of its bin."""
+    confidence = details["confidence"].astype(float)
+    gaps = np.zeros((len(confidence), BINS))
+    gaps[np.arange(len(confidence)), bin_of(confidence)] = details["correct"] - confidence
+    return gaps
+
+
+def _mean_of(name: str) -> Statistic:
+    return Statistic(lambda details: details[name].astype(float)[:, None], lambda means: means[:, 0], (name,))
+
+
+STATISTICS: Mapping[str, Statistic] = {
+    "error": Statistic(
+        lambda details: 1.0 - details["correct"].astype(float)[:, None],
+        lambda means: means[:, 0],
+        ("correct",),
+    ),
+    "nll": _mean_of("nll"),
+    "entropy": _mean_of("entropy"),
+    "mutual_information": _mean_of("mutual_information"),
+    "confusion/entropy": _mean_of("confusion_entropy"),
+    "confusion/mutual_information": _mean_of("confusion_mutual_information"),
+    "rmse": Statistic(
+        lambda details: details["squared_error"].astype(float)[:, None],
+        lambda means: np.sqrt(means[:, 0]),
+        ("squared_error",),
+    ),
+    # |mean gap| of a bin is (n_b / N) |accuracy_b − confidence_b|.
+    "ece": Statistic(_gaps, lambda means: np.abs(means).sum(1), ("confidence", "correct")),
+}

@@ -1,0 +1,252 @@
+"""Charts for papers: SVG and PDF by matplotlib, in the page's colours; the same chart, the same bytes."""
+
+import importlib.util
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qbayes.errors import BadInput
+from qbayes.report.chart import FLOAT, Chart, Series, Style, styles_of
+from qbayes.report.figures.base import Plate, chart_name
+
+FORMATS = ("svg", "pdf")
+INK, QUIET, FAINT = "#222222", "#6b6b6b", "#d0d0d0"
+MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "down": "v"}
+PANEL = (2.5, 2.0)  # inches: three beside each other fill a page of text
+HEAD = 0.3  # inches for the legend
+_STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9a9a9a",
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "svg.hashsalt": "qbayes",  # names inside the file do not change from run to run
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+Painter = Callable[[Any, Chart, dict[str, Style]], None]
+
+
+def require_matplotlib() -> None:
+    """Raise, before anything is written, where the extra is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BadInput(
+            "figures as SVG and PDF need matplotlib",
+            "it is not installed",
+            "pip install 'qbayes[report]', or leave the static figures out (the page draws without it)",
+        )
+
+
+def write_static(plates: Iterable[Plate], folder: Path) -> list[Path]:
+    """The main panels of every figure, those side by side on one sheet: ``NAME.svg`` and ``NAME.pdf``."""
+    require_matplotlib()
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    taken: Counter[str] = Counter()
+    with mpl.rc_context(_STYLE):
+        for plate in plates:
+            for name, charts in sheets(plate):
+                sheet = Figure()
+                paint_sheet(sheet, charts, plate.figure.beside, same_y=plate.figure.same_y)
+                # names in plain letters may fall together ("a/b" and "a b"): the second gets a number.
+                taken[name] += 1
+                stem = name if taken[name] == 1 else f"{name}-{taken[name]}"
+                files += [_save(sheet, folder / f"{stem}.{kind}") for kind in FORMATS]
+    return files
+
+
+def sheets(plate: Plate) -> list[tuple[str, list[Chart]]]:
+    """The main charts of a figure that differ in what lies side by side alone, with the sheet's name."""
+    found: dict[tuple[tuple[str, str], ...], list[Chart]] = {}
+    for chart in plate.charts:
+        rest = tuple((key, value) for key, value in chart.choices.items() if key != plate.figure.beside)
+        found.setdefault(rest, []).extend([chart] if chart.main else [])
+    return [(chart_name(plate.figure.name, dict(rest)), charts) for rest, charts in found.items() if charts]
+
+
+def paint_sheet(sheet: Any, charts: Sequence[Chart], beside: str, *, same_y: bool) -> None:
+    """Panels in rows of at most three, with one legend above them where they have the same groups."""
+    columns = min(3, len(charts)) if len(charts) != 4 else 2
+    rows = -(-len(charts) // columns)
+    sheet.set_size_inches(PANEL[0] * columns, PANEL[1] * rows + HEAD)
+    height = PANEL[1] * rows + HEAD
+    panels = sheet.subplots(rows, columns, squeeze=False, sharey=same_y).ravel()
+    sheet.subplots_adjust(
+        left=0.62 / (PANEL[0] * columns),
+        right=1 - 0.08 / (PANEL[0] * columns),
+        top=1 - (HEAD + 0.22) / height,
+        bottom=0.45 / height,
+        hspace=0.5,
+        wspace=0.3,
+    )
+    alike = len({tuple(series.group for series in chart.series) for chart in charts}) == 1
+    for axes, chart in zip(panels, charts, strict=False):
+        paint(axes, chart, chart.choices.get(beside, chart.title))
+        if not alike:
+            _legend(axes, *axes.get_legend_handles_labels())
+    for axes in panels[len(charts) :]:
+        axes.set_axis_off()
+    if alike:
+        handles, names = panels[0].get_legend_handles_labels()
+        _legend(sheet, handles, names, loc="upper center", ncols=max(1, min(len(names), 2 * columns)))
+
+
+def paint(axes: Any, chart: Chart, title: str) -> None:
+    """Draw a chart on matplotlib's axes."""
+    styles = {"": NEUTRAL, **styles_of(series.group for series in chart.series)}
+    PAINTERS[chart.kind](axes, chart, styles)
+    # names are data, not mathematics: a dollar sign in one stays a dollar sign.
+    axes.set_title(title, loc="left", parse_math=False)
+    axes.set_xlabel(chart.x_label, parse_math=False)
+    axes.set_ylabel(chart.y_label, parse_math=False)
+    _set_scales(axes, chart)
+    if chart.diagonal:
+        axes.axline((0, 0), slope=1, color=FAINT, linewidth=0.8, zorder=0)
+    if chart.level is not None:
+        axes.axhline(chart.level, color=QUIET, linewidth=0.8, linestyle=":", zorder=0)
+    axes.grid(axis="y", color="#ececec", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _legend(place: Any, handles: Sequence[Any], names: Sequence[str], **options: Any) -> None:
+    if len(names) > 1:
+        for text in place.legend(handles, names, **options).get_texts():
+            text.set_parse_math(False)
+
+
+def _save(figure: Any, path: Path) -> Path:
+    dates = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None, "ModDate": None}
+    figure.savefig(path, metadata={**dates, "Creator": "qbayes"})
+    return path
+
+
+def _set_scales(axes: Any, chart: Chart) -> None:
+    if chart.log_x:
+        axes.set_xscale("log")
+    if chart.log_y:
+        axes.set_yscale("log")
+    if chart.root_y:
+        axes.set_yscale("function", functions=(_root, np.square))
+        axes.set_ylim(bottom=0)
+    if chart.categories:
+        names = [name.replace("$", r"\$") for name in chart.categories]
+        crowded = sum(map(len, chart.categories)) > 40
+        axes.set_xticks(range(len(names)), names, rotation=60 if crowded else 0)
+
+
+def _root(values: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum(values, 0))
+
+
+def _places(chart: Chart, series: Series) -> np.ndarray:
+    """Numbers on the x axis: categories count from 0."""
+    return np.array([chart.categories.index(x) if isinstance(x, str) else x for x in series.x], dtype=float)
+
+
+def _dodge(place: int, count: int) -> float:
+    """How far a series of ``count`` stands from the middle of its category."""
+    return (place - (count - 1) / 2) * 0.8 / max(count, 1)
+
+
+def _pen(series: Series, style: Style, *, ways: bool = False) -> dict[str, Any]:
+    """``ways``: dashes tell two ways of one method apart, and not the methods."""
+    dash = "4 2" if series.dashed else "" if ways else style.dash
+    line = (0, tuple(float(part) / 1.4 for part in dash.split())) if dash else "-"
+    marker = {"marker": MARKERS[style.marker], "markersize": 4}
+    return {"color": style.light, "linestyle": line, "linewidth": 1.2, "label": series.name, **marker}
+
+
+def _lines(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
+    ways = any(series.dashed for series in chart.series)
+    for series in chart.series:
+        style, x, y = styles[series.group], _places(chart, series), np.array(series.y)
+        if series.low is not None and series.high is not None:
+            axes.vlines(x, series.low, series.high, color=style.light, linewidth=0.8)
+        if series.x and series.x[0] == FLOAT and len(series.x) > 1:
+            axes.axhline(y[0], color=style.light, linewidth=0.6, linestyle=":", alpha=0.6)
+            axes.plot(
+                x[:1], y[:1], **{**_pen(series, style, ways=ways), "label": None, "markerfacecolor": "white"}
+            )
+            x, y = x[1:], y[1:]
+        axes.plot(x, y, **_pen(series, style, ways=ways))
+
+
+def _boxes(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
+    for place, series in enumerate(chart.series):
+        colour = styles[series.group].light
+        names = sorted(set(series.x), key=lambda name: chart.categories.index(str(name)))
+        values = [[y for x, y in zip(series.x, series.y, strict=True) if x == name] for name in names]
+        at = [chart.categories.index(str(name)) + _dodge(place, len(chart.series)) for name in names]
+        pen = {"color": colour, "linewidth": 0.9}
+        props = {f"{part}props": pen for part in ("whisker", "cap", "median")}
+        width = 0.7 / len(chart.series)
+        face = {"facecolor": "white", "edgecolor": colour, "linewidth": 0.9}
+        axes.boxplot(
+            values, positions=at, widths=width, showfliers=False, patch_artist=True, boxprops=face, **props
+        )
+        for x, some in zip(at, values, strict=True):
+            axes.plot([x] * len(some), some, ".", color=colour, markersize=2.5, alpha=0.7)
+        axes.plot([], [], color=colour, linewidth=3, label=series.name)
+
+
+def _bars(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
+    for place, series in enumerate(chart.series):
+        x = _places(chart, series) + _dodge(place, len(chart.series))
+        colour = styles[series.group].light
+        axes.bar(x, series.y, 0.72 / len(chart.series), color=colour, label=series.name)
+        if series.low is not None and series.high is not None:
+            axes.vlines(x, series.low, series.high, color=INK, linewidth=0.7)
+    axes.set_ylim(0, 1.3 * max((y for series in chart.series for y in series.y), default=1))
+
+
+def _histogram(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
+    for series in chart.series:
+        edges = np.array(series.x, dtype=float)
+        colour, alpha = (styles[series.group].light, 0.75) if series.group else ("#b9b9b9", 1.0)
+        axes.stairs(series.y, edges, fill=True, color=colour, alpha=alpha, label=series.name)
+        axes.set_xlim(edges[0], edges[-1])
+
+
+def _scatter(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
+    for series in chart.series:
+        x = _places(chart, series)
+        if not series.group:
+            axes.step(x, series.y, where="post", color="#b0b0b0", linewidth=1, label=series.name, zorder=0)
+        else:
+            style = styles[series.group]
+            pen = {"color": style.light, "s": 16, "linewidth": 0, "label": series.name}
+            axes.scatter(x, series.y, marker=MARKERS[style.marker], **pen)
+
+
+def _reliability(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
+    for series in chart.series:
+        style, x = styles[series.group], _places(chart, series)
+        axes.plot(x, series.y, **{**_pen(series, style), "markersize": 2, "linewidth": 1})
+        # the area says how many rows are behind a point.
+        area = 4 + 120 * np.array(series.weight or np.zeros(len(x)))
+        axes.scatter(x, series.y, s=area, color=style.light, alpha=0.6, linewidth=0)
+    axes.set_xlim(0, 103)
+    axes.set_ylim(0, 103)
+
+
+NEUTRAL = Style("", "", QUIET, QUIET, "circle")
+PAINTERS: dict[str, Painter] = {
+    "lines": _lines,
+    "boxes": _boxes,
+    "bars": _bars,
+    "histogram": _histogram,
+    "scatter": _scatter,
+    "reliability": _reliability,
+}

@@ -1,0 +1,97 @@
+"""What runs on a node: one job, in the store's folder where it is seen, else in a folder of its own."""
+
+import functools
+import socket
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qbayes.errors import BadFile, BadInput
+from qbayes.provenance import versions
+from qbayes.study.executors.ray_files import Files, pack, stages_of, unpack
+from qbayes.study.executors.ray_folder import claimed, sees
+from qbayes.study.store import FAILED, Store, StoreFull
+from qbayes.study.work import Workplace
+
+_COMPARED = ("qbayes", "torch", "numpy")
+Sent = list[tuple[str, str, Any]]  # stage, key, and the reference under which Ray keeps its files
+Answer = dict[str, Any]
+
+
+def work(order: Mapping[str, Any], sent: Sent | None) -> Answer:
+    """Do the job of ``order``, and say what became of it.
+
+    ``done``: all is in the store. ``files``: here are the stages that were made. ``unseen``: the store's
+    folder is not seen here, and without the stages before nothing can be done. ``stopped``: the store takes
+    no files. ``refused``: this node cannot do the study's jobs.
+    """
+    try:
+        _check_versions(order["versions"])
+        if sees(Path(order["store"]), order["token"]):
+            return _in_the_store(order)
+        return {"kind": "unseen"} if sent is None else _elsewhere(order, sent)
+    except StoreFull as error:
+        return {"kind": "stopped", "text": f"{socket.gethostname()}: {error.got}"}
+    except BadInput as error:
+        got = f"{socket.gethostname()}: {error.got}"
+        return {"kind": "refused", "must": error.must, "got": got, "do": error.do}
+
+
+def _check_versions(wanted: Mapping[str, str]) -> None:
+    """The same numbers need the same code; a build for another device is the same version."""
+    found = versions()
+    apart = [
+        f"{name} {found[name]} instead of {wanted[name]}"
+        for name in _COMPARED
+        if found[name].partition("+")[0] != wanted[name].partition("+")[0]
+    ]
+    if apart:
+        raise BadInput(
+            "every node must have the versions of the machine that runs the study",
+            ", ".join(apart),
+            "install the same there, or take the node out of the cluster; what is done is kept",
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def _workplace(data_dir: str | None, device: str) -> Workplace:
+    """Kept from job to job, with the data sets it has read."""
+    return Workplace(Store("."), None if data_dir is None else Path(data_dir), device)
+
+
+def _in_the_store(order: Mapping[str, Any]) -> Answer:
+    at = _workplace(order["data_dir"], order["device"])
+    at.store = Store(order["store"])
+    with claimed(at.store.folder, order["job"]):
+        at.perform(order["payload"])
+    return {"kind": "done"}
+
+
+def _elsewhere(order: Mapping[str, Any], sent: Sent) -> Answer:
+    import ray
+
+    at = _workplace(order["data_dir"], order["device"])
+    with tempfile.TemporaryDirectory(prefix="qbayes-") as folder:
+        at.store = Store(folder)
+        contents: list[Files] = ray.get([reference for _, _, reference in sent])
+        try:
+            for (stage, key, _), files in zip(sent, contents, strict=True):
+                unpack(at.store, stage, key, files)
+            at.perform(order["payload"])
+        except BadFile as error:
+            # the node's own disk, not the store's: another node may have room.
+            raise OSError(error.got) from error
+        before = {(stage, key) for stage, key, _ in sent}
+        return {"kind": "files", "stages": _made(at.store, order["payload"], before)}
+
+
+def _made(
+    store: Store, payload: Mapping[str, Any], before: set[tuple[str, str]]
+) -> list[tuple[str, str, Files]]:
+    return [
+        (stage, key, pack(store, stage, key))
+        for stage, key in stages_of(payload)
+        if (stage, key) not in before
+        and (store.is_done(stage, key) or (store.stage(stage, key) / FAILED).exists())
+    ]

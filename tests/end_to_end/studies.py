@@ -1,0 +1,65 @@
+"""A small study on real data, and its command line in a process of its own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+# two methods, three precisions, two epochs: about ten seconds, most of it starting processes.
+SMALL = """
+[study]
+name = "small"
+question = "Does it survive?"
+
+[run]
+task = "digits"
+network = {name = "lenet", style = "relu"}
+method = "pointwise"
+training = {epochs = 2, batch_size = 128}
+quantise = {epochs = 1}
+evaluate = {draws = 3, shifts = false}
+
+[axes]
+method = ["pointwise", {name = "mcd", rate = 0.2}]
+precision = ["float", "W8A8", "W4A4"]
+"""
+
+
+def write_study(folder: Path, text: str = SMALL, name: str = "small.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+    """``qbayes study …`` in a session of its own, so that a signal reaches it alone."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "qbayes", "study", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+
+
+def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments, **environment)
+    out, err = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def workers_of(process: "subprocess.Popen[str]") -> list[int]:
+    """The worker processes of a running study."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        return [int(pid) for pid in children.read_text().split()]
+    except OSError:
+        return []
+
+
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

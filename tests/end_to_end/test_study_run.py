@@ -1,0 +1,199 @@
+"""Studies from the command line: run, resume, fail, retry; killed at random, the table is the same."""
+
+import csv
+import json
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from end_to_end.studies import SMALL, kill, run, start, workers_of, write_study
+
+IDENTITY = ("method", "precision", "weight", "activation", "training", "backend")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that was run in one go."""
+    folder = tmp_path_factory.mktemp("one go")
+    done = run("run", write_study(folder), "--store", folder / "store", "--device", "cpu", "--no-report")
+    assert done.returncode == 0, done.stderr
+    assert "6 of 6 runs done" in done.stdout
+    return folder / "store"
+
+
+def table(store: Path) -> list[dict[str, str]]:
+    with (store / "results.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_table_has_a_row_for_every_run(uninterrupted: Path) -> None:
+    rows = table(uninterrupted)
+    found = {tuple(row[name] for name in IDENTITY) for row in rows}
+    assert found == {
+        (method, *bits)
+        for method in ("pointwise", "mcd")
+        for bits in (
+            ("float", "32", "32", "float", "float"),
+            ("W8A8", "8", "8", "trained", "reference"),
+            ("W4A4", "4", "4", "trained", "reference"),
+        )
+    }
+    assert all(row["status"] == "done" and 0 < float(row["error"]) < 0.9 for row in rows)
+    # a quantised run is paired with the float run that it came from.
+    assert all(len([r for r in rows if r["float"] == row["float"]]) == 3 for row in rows)
+    assert "seconds" not in rows[0]
+
+
+def test_a_row_is_what_the_verbs_give(uninterrupted: Path) -> None:
+    import qbayes as qb
+
+    row = next(row for row in table(uninterrupted) if (row["method"], row["precision"]) == ("mcd", "W4A4"))
+    key = json.loads((uninterrupted / "planned.json").read_text())
+    assert row["run"] in key
+    programs = [path / "program.qbayes" for path in (uninterrupted / "program").iterdir()]
+    task = qb.load_task("digits")
+    found = [
+        qb.evaluate(qb.load(qb.Program.open(path), "reference"), task, 3, shifts=False) for path in programs
+    ]
+    assert any(repr(scores.clean["nll"]) == row["nll"] for scores in found)
+
+
+def test_running_again_does_nothing_and_a_wider_study_only_what_is_new(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(uninterrupted, store)
+    before = {path: path.stat().st_mtime_ns for path in store.glob("*/*/done.json")}
+    lines = (store / "results.jsonl").read_bytes()
+    again = run("run", write_study(tmp_path), "--store", store, "--device", "cpu", "--no-report")
+    assert again.returncode == 0
+    assert (store / "results.jsonl").read_bytes() == lines
+    wider = SMALL.replace('"W4A4"]', '"W4A4", "W3A3"]')
+    planned = run("plan", write_study(tmp_path, wider), "--store", store, "--json")
+    stages = json.loads(planned.stdout)["stages"]
+    assert {name: held["left"] for name, held in stages.items()} == {
+        "float": 0, "quantised": 2, "program": 2, "scores": 2,
+    }  # fmt: skip
+    assert json.loads(planned.stdout)["stages_never_measured"] == 0
+    assert json.loads(planned.stdout)["seconds_left_on_one_worker"] > 0
+    grown = run("run", write_study(tmp_path, wider), "--store", store, "--device", "cpu", "--no-report")
+    assert "8 of 8 runs done" in grown.stdout
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(table(store)) == 8
+
+
+def killed_at_random(folder: Path, kills: int, seed: int) -> list[Path]:
+    """Stores of studies that were killed, and their workers, at random moments, until all kills are spent."""
+    chance, stores, left = random.Random(seed), list[Path](), kills
+    study = write_study(folder)
+    while left or not stores:
+        store = folder / f"store {len(stores)} ü"
+        stores.append(store)
+        while True:
+            process = start("run", study, "--store", store, "--device", "cpu", "--no-report")
+            try:
+                process.communicate(timeout=chance.uniform(0.5, 14) if left else 300)
+                assert process.returncode == 0
+                break
+            except subprocess.TimeoutExpired:
+                left -= 1
+                workers = workers_of(process)
+                if workers and chance.random() < 0.4:
+                    kill(chance.choice(workers))
+                    process.communicate(timeout=300)
+                    assert process.returncode == 0  # a worker's death is made good at once
+                    break
+                kill(process.pid)
+                process.communicate()
+    return stores
+
+
+def check_same(stores: list[Path], uninterrupted: Path) -> None:
+    expected = (uninterrupted / "results.csv").read_bytes()
+    for store in stores:
+        assert (store / "results.csv").read_bytes() == expected
+        lines = [json.loads(line) for line in (store / "results.jsonl").read_text().splitlines()]
+        assert {line["run"] for line in lines} == {row["run"] for row in table(uninterrupted)}
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_table(uninterrupted: Path, tmp_path: Path) -> None:
+    check_same(killed_at_random(tmp_path, 4, seed=0), uninterrupted)
+
+
+@pytest.mark.full
+def test_killed_at_thirty_random_moments_it_ends_with_the_same_table(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    check_same(killed_at_random(tmp_path, 30, seed=1), uninterrupted)
+
+
+def test_workers_leave_when_the_one_who_leads_is_killed(tmp_path: Path) -> None:
+    process = start("run", write_study(tmp_path), "--store", tmp_path / "s", "--device", "cpu", "--no-report")
+    deadline = time.monotonic() + 60
+    while not (workers := workers_of(process)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert workers
+    kill(process.pid)
+    process.communicate()
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+
+
+def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(uninterrupted: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    process = start("run", write_study(tmp_path), "--store", store, "--device", "cpu", "--no-report")
+    deadline = time.monotonic() + 60
+    while not list(store.glob("float/*/done.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    again = run("run", write_study(tmp_path), "--store", store, "--device", "cpu", "--no-report")
+    assert again.returncode == 0
+    check_same([store], uninterrupted)
+
+
+def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
+    study, store = write_study(tmp_path), tmp_path / "store"
+    first = start("run", study, "--store", store, "--device", "cpu", "--no-report")
+    deadline = time.monotonic() + 60
+    while not list(store.glob("float/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    second = run("run", study, "--store", store, "--device", "cpu", "--no-report")
+    assert second.returncode == 2
+    assert "one run at a time" in second.stderr
+    assert first.communicate(timeout=300)[0]
+    assert first.returncode == 0
+
+
+def test_a_run_that_fails_is_recorded_does_not_stop_the_others_and_can_be_retried(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        'method = ["pointwise", {name = "mcd", rate = 0.2}]',
+        '"method + training" = [{method = "pointwise", training = {epochs = 2}}, '
+        '{method = {name = "pointwise", optimiser = "sgd"}, training = {epochs = 2, learning_rate = 1e9}}]',
+    )
+    study, store = write_study(tmp_path, text), tmp_path / "store"
+    found = run("run", study, "--store", store, "--device", "cpu", "--no-report", "--json")
+    assert found.returncode == 1
+    document = json.loads(found.stdout)
+    assert document["done"] == 3
+    assert len(document["failed"]) == 3
+    assert all("float" in reason and "loss" in reason for reason in document["failed"].values())
+    assert sorted(row["status"] for row in table(store)) == ["done"] * 3 + ["failed"] * 3
+    status = run("status", store)
+    assert "3 of 6 runs done" in status.stdout
+    assert status.stdout.count("failed  pointwise on digits") == 3
+    failed = list(store.glob("float/*/failed.json"))
+    before = failed[0].stat().st_mtime_ns
+    run("run", study, "--store", store, "--device", "cpu", "--no-report")
+    assert failed[0].stat().st_mtime_ns == before  # not tried again unless asked
+    again = run("run", study, "--store", store, "--device", "cpu", "--no-report", "--retry")
+    assert again.returncode == 1
+    assert failed[0].stat().st_mtime_ns > before

@@ -1,0 +1,491 @@
+"""Claims C1 … C12: a study in which each must hold, one in which it must not, one that cannot tell."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qbayes.report.bootstrap import Estimate
+from qbayes.report.claims import CLAIMS, Line, Verdict, judge_all
+from qbayes.report.claims.base import Above, AtMost, Comparison, Within, conclude, judged, refuted
+from study_rows import Made, classified, regressed, row, study
+
+BAYESIAN = ("mcd", "bbb", "sghmc")
+ALL = ("pointwise", *BAYESIAN)
+HOLDS, FAILS, OPEN = "holds", "does not hold", "not enough data"
+Rows = list[Made]
+
+
+def verdict(number: int, rows: Sequence[Made]) -> Verdict:
+    return CLAIMS[f"c{number}"](study(rows))
+
+
+def both(method: str, bits: tuple[int, int], **columns: Any) -> Rows:
+    """Float runs and their quantised ones with other scores."""
+    shared = {name: columns[name] for name in ("task", "network", "recipe") if name in columns}
+    made = regressed if "rmse" in columns else classified
+    return made(method, **shared) + made(method, bits, **columns)
+
+
+def at_each(method: str, grid: dict[tuple[int, int], float], **shared: Any) -> Rows:
+    """Classification runs with these errors at these bits, and the float runs."""
+    rows = classified(method, **shared)
+    for bits, error in grid.items():
+        rows += classified(method, bits, error=error, wiggle=1e-4, **shared)
+    return rows
+
+
+def shifted(side: float, **more: float) -> dict[str, float]:
+    """ECE, error and NLL at every level of every shift."""
+    values = {"ece": side, "error": 0.2, "nll": 0.7, **more}
+    return {
+        f"{shift}/{level}/{name}": value
+        for shift in ("rotation", "brightness", "horizontal_shift")
+        for level in range(1, 6)
+        for name, value in values.items()
+    }
+
+
+# ---- C1: W8A7 loses nothing
+
+
+def c1(error: float = 0.01, **columns: Any) -> Rows:
+    return [one for method in BAYESIAN for one in both(method, (8, 7), error=error, nll=0.03, **columns)]
+
+
+def test_c1_holds_where_differences_are_small_or_improvements() -> None:
+    assert verdict(1, c1(wiggle=1e-5)).verdict == HOLDS
+    assert verdict(1, c1(error=0.002, wiggle=1e-5)).verdict == HOLDS, "improvements always pass"
+
+
+@pytest.mark.parametrize(
+    "loss", [{"error": 0.014}, {"nll": 0.06}, {"ece": 0.03}, {"entropy": 0.01}, {"entropy": 0.09}]
+)
+def test_c1_fails_by_any_score(loss: dict[str, float]) -> None:
+    rows = c1(wiggle=1e-5)
+    for one in rows:
+        if one["method"] == "bbb" and one["precision"] == "W8A7":
+            one.update(loss)
+    found = verdict(1, rows)
+    assert found.verdict == FAILS
+    assert "bbb" in found.reason
+
+
+def test_c1_fails_by_confusion_entropy_that_falls_and_not_by_one_that_rises() -> None:
+    for change, expected in ((-0.1, FAILS), (0.1, HOLDS)):
+        rows = c1(wiggle=1e-5)
+        for one in rows:
+            one["confusion/entropy"] = 1.0 + (change if one["precision"] == "W8A7" else 0)
+        assert verdict(1, rows).verdict == expected
+
+
+def test_c1_fails_by_an_infinite_nll() -> None:
+    rows = c1(wiggle=1e-5)
+    rows[-1]["nll"] = None
+    assert verdict(1, rows).verdict == FAILS
+
+
+def test_c1_in_regression_counts_per_cent_of_rmse() -> None:
+    assert verdict(1, both("mcd", (8, 7), rmse=3.029)).verdict == HOLDS
+    assert verdict(1, both("mcd", (8, 7), rmse=3.1)).verdict == FAILS
+    assert verdict(1, both("mcd", (8, 7), rmse=3.0, interval_width_90=9.3)).verdict == FAILS
+
+
+def test_c1_needs_runs_and_seeds() -> None:
+    assert verdict(1, []).missing == ("runs of a Bayesian method at W8A7 with their float runs",)
+    assert verdict(1, both("pointwise", (8, 7), error=0.01)).verdict == OPEN
+    one_seed = [one for one in c1() if one["seed"] == 0]
+    assert verdict(1, one_seed).verdict == OPEN
+    assert "one run gives no spread" in verdict(1, one_seed).reason
+    wide = verdict(1, c1(wiggle=0.01))
+    assert wide.verdict == OPEN
+    assert "interval is too wide" in wide.reason
+
+
+def test_c1_is_judged_on_trained_runs_of_plain_schemes() -> None:
+    rows = c1(wiggle=1e-5)
+    rows += classified("mcd", (8, 7), error=0.3, training="calibrated")
+    rows += classified("mcd", (8, 7), error=0.3, scheme="default, noise=2")
+    assert verdict(1, rows).verdict == HOLDS
+    assert verdict(1, rows + classified("mcd", (8, 7), error=0.3, scheme="paper")).verdict == FAILS
+
+
+# ---- C2, C3, C4: collapse
+
+
+def c2(pointwise: float = 9.5, activations: float = 9.5, weights: float = 9.5, **shared: Any) -> Rows:
+    rows = regressed("pointwise", **shared) + regressed("pointwise", (8, 3), rmse=pointwise, **shared)
+    rows += regressed("sghmc", **shared) + regressed("sghmc", (8, 3), rmse=activations, **shared)
+    return rows + regressed("sghmc", (4, 7), rmse=weights, **shared)
+
+
+def test_c2() -> None:
+    assert verdict(2, c2()).verdict == HOLDS
+    assert verdict(2, c2(pointwise=8.5)).verdict == FAILS
+    assert verdict(2, c2(weights=5.0)).verdict == FAILS
+    some = [one for one in c2() if one["method"] == "pointwise"]
+    found = verdict(2, some)
+    assert found.verdict == OPEN
+    assert found.missing == ("regression runs of sghmc at A ≤ 3", "regression runs of sghmc at W ≤ 4")
+
+
+def test_c2_is_over_tasks() -> None:
+    most = [one for name in "abcde" for one in c2(task=f"uci/{name}")]
+    assert "5 tasks" in verdict(2, most).table[0].subject
+    assert verdict(2, most).verdict == HOLDS
+    split = c2(task="uci/a") + c2(5, 5, 5, task="uci/b")
+    assert verdict(2, split).verdict == OPEN
+
+
+def test_c2_ignores_float_that_does_not_work() -> None:
+    rows = [{**one, "rmse": 9.9} for one in c2()]
+    assert verdict(2, rows).verdict == OPEN
+
+
+def test_few_bits_on_both_sides_can_refute_but_not_support_a_collapse() -> None:
+    rows = c2()
+    moved = [{**one, "weight": 3, "precision": "W3A3"} if one["precision"] == "W8A3" else one for one in rows]
+    assert verdict(2, moved).verdict == OPEN
+    standing = [{**one, "rmse": 4.0} if one["precision"] == "W3A3" else one for one in moved]
+    assert verdict(2, standing).verdict == FAILS
+
+
+def c3(rounded: float | None, exact: float | None, scheme: str = "paper") -> Rows:
+    rows = classified("mcd")
+    rows += [] if rounded is None else classified("mcd", (8, 3), error=rounded, scheme=scheme)
+    return rows + ([] if exact is None else classified("mcd", (8, 3), error=exact))
+
+
+@pytest.mark.parametrize("scheme", ["paper", "default, mask=product"])
+def test_c3_needs_the_collapse_without_the_rounded_mask(scheme: str) -> None:
+    assert verdict(3, c3(0.9, 0.8, scheme)).verdict == HOLDS
+    found = verdict(3, c3(0.9, 0.02, scheme))
+    assert found.verdict == FAILS
+    assert "rounded masks: collapse; with exact ones: no collapse" in found.reason
+    assert verdict(3, c3(0.02, 0.02, scheme)).verdict == FAILS
+    alone = verdict(3, c3(0.9, None, scheme))
+    assert alone.verdict == OPEN
+    assert "exact masks" in alone.missing[0]
+
+
+def test_c3_is_about_mnist() -> None:
+    assert verdict(3, [{**one, "task": "digits"} for one in c3(0.9, 0.9)]).verdict == OPEN
+
+
+def c4(activations: float = 0.8, weights: float = 0.8, methods: Sequence[str] = ALL) -> Rows:
+    shared = {"task": "cifar10", "network": "resnet18"}
+    grid = {(8, 4): activations, (8, 3): activations, (3, 7): weights}
+    return [one for method in methods for one in at_each(method, grid, **shared)]
+
+
+def test_c4() -> None:
+    assert verdict(4, c4()).verdict == HOLDS
+    assert verdict(4, c4(activations=0.18)).verdict == FAILS
+    assert verdict(4, c4(weights=0.15)).verdict == FAILS
+    found = verdict(4, c4(methods=("mcd", "bbb")))
+    assert found.verdict == OPEN
+    assert len(found.missing) == 4
+
+
+def test_seeds_that_disagree_about_a_collapse_cannot_tell() -> None:
+    rows = c4()
+    for one in rows:
+        if one["method"] == "mcd" and one["precision"] == "W8A4" and one["seed"] == 2:
+            one["error"] = 0.1
+    assert verdict(4, rows).verdict == OPEN
+
+
+# ---- C5: entropy over bits
+
+
+def c5(confusion: float = 1.2, test: float = 0.05, pointwise: float = 0.6) -> Rows:
+    column = "confusion/entropy"
+    rows = []
+    for method in BAYESIAN:
+        rows += classified(method, **{column: 1.2})
+        for bits in ((8, 7), (4, 4), (3, 3)):
+            rows += classified(method, bits, entropy=test, **{column: confusion})
+    shared: dict[str, Any] = {"task": "cifar10", "network": "resnet18"}
+    rows += classified("pointwise", **shared, **{column: 0.9})
+    return rows + classified("pointwise", (4, 7), **shared, **{column: pointwise})
+
+
+def test_c5() -> None:
+    assert verdict(5, c5()).verdict == HOLDS
+    assert verdict(5, c5(confusion=1.9)).verdict == HOLDS, "it may rise"
+    assert verdict(5, c5(confusion=0.9)).verdict == FAILS
+    assert verdict(5, c5(test=0.4)).verdict == FAILS
+    assert verdict(5, c5(pointwise=0.9)).verdict == FAILS
+    assert verdict(5, c5(pointwise=1.1)).verdict == FAILS
+
+
+def test_c5_names_the_half_without_data() -> None:
+    rows = [one for one in c5() if one["method"] != "pointwise"]
+    found = verdict(5, rows)
+    assert found.verdict == OPEN
+    assert found.missing == ("pointwise runs on cifar10 below W8 at A7, with confusion data",)
+    assert "18 of 18 comparisons agree" in found.reason
+
+
+def test_c5_leaves_collapsed_precisions_out() -> None:
+    rows = c5()
+    rows += classified("mcd", (2, 2), error=0.9, entropy=2.3, **{"confusion/entropy": 0.1})
+    found = verdict(5, rows)
+    assert found.verdict == HOLDS
+    assert "1 precisions with collapsed runs are left out" in found.reason
+
+
+# ---- C6, C7: over bits
+
+
+def rising(points_a_bit: float) -> dict[tuple[int, int], float]:
+    return {(n, n): 0.01 + points_a_bit * (8 - n) / 100 for n in (8, 6, 4, 3)}
+
+
+def c6(pointwise: float, bayesian: float) -> Rows:
+    slower = [one for method in BAYESIAN for one in at_each(method, rising(bayesian))]
+    return at_each("pointwise", rising(pointwise)) + slower
+
+
+def test_c6() -> None:
+    found = verdict(6, c6(2.0, 1.0))
+    assert found.verdict == HOLDS
+    assert [line.value for line in found.table] == pytest.approx([1.0] * 3, abs=1e-6)
+    assert verdict(6, c6(1.0, 2.0)).verdict == FAILS
+    assert verdict(6, c6(1.0, 1.0)).verdict == FAILS, "equal slopes are not slower ones"
+    assert verdict(6, [one for one in c6(2, 1) if one["method"] != "pointwise"]).verdict == OPEN
+    two = [one for one in c6(2, 1) if one["precision"] in ("float", "W8A8", "W3A3")]
+    assert verdict(6, two).verdict == OPEN
+
+
+def c7(mcd_a: float = 0.5, sghmc_w: float = 0.2, others: tuple[float, float] = (0.2, 0.05)) -> Rows:
+    """Errors at four bits of activations and of weights; ``others`` are those of pointwise and BBB."""
+    errors = {"mcd": (mcd_a, 0.06), "sghmc": (0.3, sghmc_w), "bbb": others, "pointwise": others}
+    return [
+        one
+        for method, (activation, weight) in errors.items()
+        for one in at_each(method, {(8, 7): 0.01, (8, 4): activation, (4, 7): weight})
+    ]
+
+
+def test_c7() -> None:
+    assert verdict(7, c7()).verdict == HOLDS
+    assert verdict(7, c7(mcd_a=0.1)).verdict == FAILS, "MCD must lose most by activations"
+    assert verdict(7, c7(sghmc_w=0.02)).verdict == FAILS, "SGHMC must lose most by weights"
+    assert verdict(7, c7(others=(0.05, 0.18))).verdict == FAILS, "weights must lose less"
+    only = [one for one in c7() if one["method"] in ("pointwise", "bbb")]
+    assert len(verdict(7, only).missing) == 2
+    assert verdict(7, at_each("mcd", rising(1))).verdict == OPEN
+
+
+# ---- C8, C9: shift
+
+
+def c8(pointwise: float, bayesian: float, quantised: float | None = None) -> Rows:
+    rows = []
+    for method in ALL:
+        under = pointwise if method == "pointwise" else bayesian
+        rows += classified(method, **shifted(under))
+        at_few = under if quantised is None or method == "pointwise" else quantised
+        rows += classified(method, (8, 7), **shifted(at_few))
+    return rows
+
+
+def test_c8() -> None:
+    found = verdict(8, c8(0.4, 0.2))
+    assert found.verdict == HOLDS
+    assert {round(line.value, 6) for line in found.table} == {20.0}
+    assert len(found.table) == 3 * 3 * 2
+    assert verdict(8, c8(0.2, 0.4)).verdict == FAILS
+    assert verdict(8, c8(0.2, 0.2)).verdict == FAILS
+    assert verdict(8, c8(0.4, 0.2, quantised=0.5)).verdict == FAILS, "also at A7W8"
+    assert verdict(8, c1()).verdict == OPEN
+
+
+def test_c8_counts_the_rise_from_clean_data() -> None:
+    rows = [{**one, "ece": 0.35} if one["method"] == "pointwise" else one for one in c8(0.4, 0.2)]
+    assert verdict(8, rows).verdict == FAILS
+
+
+def test_c9() -> None:
+    def rows(**quantised: float) -> Rows:
+        return classified("mcd", **shifted(0.1)) + classified("mcd", (8, 7), **shifted(0.1, **quantised))
+
+    assert verdict(9, rows()).verdict == HOLDS
+    assert len(verdict(9, rows()).table) == 3 * 5 * 3
+    assert verdict(9, rows(error=0.05, nll=0.1)).verdict == HOLDS, "what gets better passes"
+    assert verdict(9, rows(error=0.209)).verdict == HOLDS, "a point of error is near"
+    large = classified("mcd", **shifted(0.1, error=0.6)) + classified(
+        "mcd", (8, 7), **shifted(0.1, error=0.62)
+    )
+    assert verdict(9, large).verdict == HOLDS, "so are 5 % of a large float error"
+    assert verdict(9, rows(error=0.25)).verdict == FAILS
+    assert verdict(9, rows(nll=0.8)).verdict == FAILS
+    assert verdict(9, c1()).verdict == OPEN
+
+
+# ---- C10, C11, C12
+
+
+def test_c10() -> None:
+    rows = both("mcd", (8, 7), error=0.01)
+    found = verdict(10, rows)
+    assert found.verdict == OPEN, "without times half of the claim is open"
+    assert "latencies" in found.missing[0]
+    assert found.table[0].value == pytest.approx(4.0)
+    assert verdict(10, [{**one, "bytes": 1000} for one in rows]).verdict == FAILS
+    timed = [{**one, "latency": 9.0 if one["precision"] == "float" else 3.0} for one in rows]
+    assert verdict(10, timed).verdict == HOLDS
+    slow = [{**one, "latency": 3.0} for one in rows]
+    assert verdict(10, slow).verdict == FAILS
+    assert verdict(10, [one for one in timed if one["seed"] == 0]).verdict == HOLDS, "bytes need no seeds"
+
+
+def c11(product: float = 0.03, fewer: float = 0.03) -> Rows:
+    rows = both("mcd", (4, 4), error=0.01) + classified(
+        "mcd", (4, 4), error=product, scheme="default, mask=product"
+    )
+    rows += both("bbb", (4, 4), error=0.01)
+    rows += classified("bbb", (4, 4), error=fewer, scheme="default, noise=2", **{"axis:precision.noise": 2})
+    return rows + classified("bbb", (4, 4), error=fewer, scheme="default, sigma=2")
+
+
+def test_c11() -> None:
+    found = verdict(11, c11())
+    assert found.verdict == HOLDS
+    assert len(found.table) == 3
+    assert verdict(11, c11(fewer=0.01)).verdict == FAILS, "fewer bits lose nothing: they are not needed"
+    assert verdict(11, c11(product=0.002)).verdict == FAILS, "rounded masks are better: one bit is not enough"
+    assert len(verdict(11, c1()).missing) == 2
+
+
+def c12(simple: float, complex_one: float, task: str = "cifar10") -> Rows:
+    rows = []
+    for method in ALL:
+        rows += at_each(method, {(4, 4): simple, (3, 3): simple})
+        rows += at_each(method, {(4, 4): complex_one, (3, 3): complex_one}, task=task, network="resnet18")
+    return rows
+
+
+def test_c12() -> None:
+    found = verdict(12, c12(0.02, 0.3))
+    assert found.verdict == HOLDS
+    assert "different data" in found.reason
+    assert verdict(12, c12(0.3, 0.02)).verdict == FAILS
+    assert verdict(12, c12(0.1, 0.1)).verdict == FAILS
+    assert "different data" not in verdict(12, c12(0.02, 0.3, task="mnist")).reason
+    assert verdict(12, [one for one in c12(0.1, 0.3) if one["network"] == "lenet"]).verdict == OPEN
+
+
+# ---- the rules themselves
+
+
+def spread(value: float, half: float) -> Estimate:
+    """An estimate whose 95 % interval is ``value ± half``, with plenty of runs."""
+    return Estimate(value, half / 1.959964, 1e9, 10)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "at_most", "within", "above"),
+    [
+        (0.0, 0.5, "yes", "yes", "no"),
+        (-5.0, 0.5, "yes", "no", "no"),
+        (5.0, 0.5, "no", "no", "yes"),
+        (0.8, 0.5, "unclear", "unclear", "yes"),
+        (1.2, 1.5, "unclear", "unclear", "unclear"),
+        (1.2, 1.0, "no", "no", "yes"),
+        (-1.2, 1.0, "yes", "no", "no"),
+    ],
+)
+def test_rules(value: float, half: float, at_most: str, within: str, above: str) -> None:
+    found = spread(value, half)
+    rules = AtMost(1.0), Within(1.0), Above(0.0, tie=0.6)
+    assert [rule.judge(found) for rule in rules] == [at_most, within, above]
+
+
+def test_one_line_of_many_must_fail_clearly() -> None:
+    def lines(half: float) -> list[Line]:
+        calm = [Comparison(f"s{n}", "q", "", spread(0, 0.1), AtMost(1.0)) for n in range(99)]
+        return judged([*calm, Comparison("bad", "q", "", spread(2, half), AtMost(1.0))])
+
+    assert not refuted(lines(1.9))
+    assert conclude("C0", "", lines(1.9), figure="").verdict == OPEN
+    assert "chance may explain" in conclude("C0", "", lines(1.9), figure="").reason
+    assert refuted(lines(0.5))
+
+
+def test_many_subjects_that_fail_weakly_refute_together() -> None:
+    weak = [Comparison(f"s{n}", "q", "", spread(2, 1.9), AtMost(1.0)) for n in range(10)]
+    calm = [Comparison(f"c{n}", "q", "", spread(0, 0.1), AtMost(1.0)) for n in range(90)]
+    assert refuted(judged([*weak, *calm]))
+    hanging_together = [Comparison("s", f"q{n}", "", one.found, one.rule) for n, one in enumerate(weak)]
+    assert not refuted(judged([*hanging_together, *calm]))
+
+
+def test_claims_are_seldom_refuted_by_chance() -> None:
+    """200 studies without any loss, 3 seeds, 60 scores: at most 5 % refuted, and 3 standard errors."""
+    generator = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(200):
+        noise = generator.normal(0, 2.0, (60, 3))
+        found = [Estimate(float(x.mean()), float(x.std(ddof=1) / math.sqrt(3)), 2, 3) for x in noise]
+        lines = judged([Comparison(f"s{n // 5}", "q", "", one, AtMost(1.0)) for n, one in enumerate(found)])
+        wrong += refuted(lines)
+    assert wrong / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+
+
+# ---- all of them
+
+
+def everything() -> Rows:
+    """One study with something for every claim."""
+    parts = [c1(1e-2, wiggle=1e-5), c2(), c3(0.9, 0.02), c5(), c7(), c8(0.4, 0.2), c11(), c12(0.02, 0.3)]
+    kept: dict[str, Made] = {}
+    for one in (one for part in parts for one in part):
+        kept[one["run"]] = {**kept.get(one["run"], {}), **one}
+    return list(kept.values())
+
+
+def test_verdicts_are_in_order_and_complete() -> None:
+    found = judge_all(study(everything()))
+    assert [one.id for one in found] == [f"C{number}" for number in range(1, 13)]
+    assert all(one.claim and one.reason and one.figure for one in found)
+    assert {one.verdict for one in found} == {HOLDS, FAILS, OPEN}
+
+
+def test_empty_study_decides_nothing_and_says_what_it_lacks() -> None:
+    for found in judge_all(study([])):
+        assert found.verdict == OPEN
+        assert found.missing
+        assert found.table == ()
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.permutations(range(len(everything()))))
+def test_order_of_rows_changes_nothing(order: Sequence[int]) -> None:
+    rows = everything()
+    assert judge_all(study([rows[index] for index in order])) == judge_all(study(rows))
+
+
+UNRELATED: list[Callable[[], Rows]] = [
+    lambda: classified("swag", task="digits"),  # float runs that nothing was made of
+    lambda: [{**one, "float": "unknown"} for one in classified("mcd", (8, 7), error=0.9, seeds=range(5, 9))],
+    lambda: [{**row("mcd", (8, 7), 9), "status": "failed", "reason": "NaN"}],
+    lambda: classified("mcd", (8, 7), error=0.9, training="calibrated"),
+    lambda: classified("mcd", (8, 7), error=0.9, scheme="default, granularity=tensor"),
+]
+
+
+@pytest.mark.parametrize("more", UNRELATED)
+def test_unrelated_rows_change_no_verdict(more: Callable[[], Rows]) -> None:
+    rows = everything()
+    assert judge_all(study(rows + more())) == judge_all(study(rows))
+
+
+def test_lines_read_well() -> None:
+    (line, *_) = verdict(1, both("mcd", (8, 7), error=0.009, wiggle=1e-4)).table
+    assert line.text == "mnist lenet mcd W8A7: error −0.1 points [−0.125, −0.0752]"

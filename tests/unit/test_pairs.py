@@ -1,0 +1,343 @@
+"""Paired differences and their intervals, against closed forms, scipy and simulation."""
+
+import math
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from qbayes.metrics.calibration import ece
+from qbayes.report.bootstrap import (
+    REPLICATES,
+    Unit,
+    cluster_means,
+    contrast,
+    estimate,
+    resampled_means,
+    row_counts,
+)
+from qbayes.report.cells import (
+    Cell,
+    by_method,
+    cells,
+    collapse_depth,
+    has_collapsed,
+    option,
+    plain_scheme,
+    preferred,
+    sweeps,
+)
+from qbayes.report.pairs import STATISTICS, Pair, bin_of, difference, differences, paired, row_error
+from study_rows import classified, regressed, row, study
+
+
+def seeds(values: list[float]) -> dict[Unit, float]:
+    return {(None, seed): value for seed, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("count", [2, 3, 10, 40])
+@pytest.mark.parametrize("level", [0.95, 0.99])
+def test_interval_over_seeds_is_students(count: int, level: float) -> None:
+    values = np.random.default_rng(count).normal(2, 3, count)
+    found = estimate(seeds(list(values)))
+    expected = stats.t.interval(level, count - 1, values.mean(), stats.sem(values))
+    assert found.bounds(level) == pytest.approx(expected, rel=1e-9)
+
+
+def test_se_over_seeds_is_what_resampling_gives() -> None:
+    """The closed form is √(n/(n − 1)) of the bootstrap's standard error: 2 % is its Monte-Carlo error."""
+    values = np.random.default_rng(0).normal(0, 1, 12)
+    drawn = np.random.default_rng(1).choice(values, (20_000, 12)).mean(1)
+    assert estimate(seeds(list(values))).se_runs == pytest.approx(drawn.std() * math.sqrt(12 / 11), rel=0.02)
+
+
+def test_interval_covers_as_often_as_it_says() -> None:
+    """Three seeds of normals: 95 % of 2,000 intervals hold the mean; three standard errors are 1.5 %."""
+    generator = np.random.default_rng(5)
+    inside = [
+        found.low < 1.0 < found.high
+        for found in (estimate(seeds(list(generator.normal(1, 1, 3)))) for _ in range(2000))
+        if found.low is not None and found.high is not None
+    ]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.02)
+
+
+def test_one_run_has_no_interval() -> None:
+    found = estimate(seeds([3.0]))
+    assert (found.value, found.low, found.high, found.decidable) == (3.0, None, None, False)
+    assert math.isnan(estimate({}).value)
+
+
+def test_folds_are_resampled_where_there_are_several() -> None:
+    values = {(fold, seed): float(fold) + 0.1 * seed for fold in range(4) for seed in range(3)}
+    assert cluster_means(values) == pytest.approx([0.1, 1.1, 2.1, 3.1])
+    found = estimate(values)
+    assert (found.freedom, found.runs) == (3, 12)
+    assert found.se_runs == pytest.approx(stats.sem([0.1, 1.1, 2.1, 3.1]))
+
+
+def test_infinite_differences_stay_infinite() -> None:
+    found = estimate(seeds([0.1, math.inf, 0.2]))
+    assert found.value == math.inf
+    assert not found.decidable
+
+
+def test_contrast_is_welchs() -> None:
+    generator = np.random.default_rng(2)
+    one, two = generator.normal(1, 1, 5), generator.normal(0, 4, 9)
+    found = contrast(seeds(list(one)), seeds(list(two)))
+    expected = stats.ttest_ind(one, two, equal_var=False).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_row_counts_draw_as_many_rows_as_there_are() -> None:
+    counts = row_counts(50)
+    assert counts.shape == (REPLICATES, 50)
+    assert (counts.sum(1) == 50).all()
+    assert counts.mean() == 1
+    # the number of times a row is drawn has variance 1 − 1/n
+    assert counts.astype(float).var() == pytest.approx(1 - 1 / 50, rel=0.02)
+
+
+def test_resampled_mean_has_the_standard_error_of_the_mean() -> None:
+    values = np.random.default_rng(3).normal(size=(400, 1))
+    found = resampled_means(values)[:, 0]
+    assert found.std() == pytest.approx(values.std() / math.sqrt(400), rel=0.08)  # 1,000 replicates: 2.2 %
+    assert found.mean() == pytest.approx(values.mean(), abs=4 * found.std() / math.sqrt(REPLICATES))
+
+
+def probabilities(rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(rows, 10, generator=generator, dtype=torch.float64)
+    return logits.softmax(-1), torch.randint(10, (rows,), generator=generator)
+
+
+def details(seed: int, rows: int = 500) -> dict[str, np.ndarray]:
+    mean, labels = probabilities(rows, seed)
+    confidence, answer = mean.max(-1)
+    return {
+        "confidence": confidence.numpy(),
+        "correct": (answer == labels).to(torch.uint8).numpy(),
+        "nll": -mean[torch.arange(rows), labels].log().numpy(),
+        "entropy": -(mean * mean.log()).sum(-1).numpy(),
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ece_from_details_is_that_of_the_metrics(seed: int) -> None:
+    statistic = STATISTICS["ece"]
+    means = statistic.columns(details(seed)).mean(0, keepdims=True)
+    assert statistic.finish(means)[0] == pytest.approx(ece(*probabilities(500, seed)), abs=1e-12)
+
+
+def test_confidence_on_the_edge_of_a_bin_belongs_below() -> None:
+    assert bin_of(np.array([0.5, 0.5000001, 1.0, 0.1, 0.0])).tolist() == [4, 5, 9, 0, 0]
+
+
+def test_same_rows_on_both_sides_leave_only_what_differs() -> None:
+    """A constant added to every row has no spread over rows, however much the rows themselves spread."""
+    before = details(0)
+    after = {**before, "nll": before["nll"] + 0.25}
+    assert row_error([(before, after)], "nll", relative=False) == pytest.approx(0, abs=1e-12)
+    assert row_error([(before, details(1))], "nll", relative=False) > 0.05
+
+
+def test_row_error_of_seeds_on_one_test_set_does_not_shrink_with_seeds() -> None:
+    """Seeds share their test rows: ten runs of the same difference are no more sure of it than one."""
+    pair = details(0), details(1)
+    one, ten = (row_error([pair] * count, "error", relative=False) for count in (1, 10))
+    assert ten == pytest.approx(one, rel=1e-9)
+
+
+def test_row_error_of_a_mean_has_its_closed_form() -> None:
+    before, after = details(0), details(1)
+    expected = np.std(after["nll"] - before["nll"]) / math.sqrt(500)
+    assert row_error([(before, after)], "nll", relative=False) == pytest.approx(expected, rel=0.08)
+
+
+def test_row_error_of_rmse_follows_the_delta_method() -> None:
+    generator = np.random.default_rng(0)
+    before = {"squared_error": generator.chisquare(1, 2000)}
+    after = {"squared_error": before["squared_error"] * generator.uniform(0.5, 2, 2000)}
+    found = row_error([(before, after)], "rmse", relative=False)
+    a, b = np.sqrt(after["squared_error"].mean()), np.sqrt(before["squared_error"].mean())
+    influence = after["squared_error"] / (2 * a) - before["squared_error"] / (2 * b)
+    assert found == pytest.approx(influence.std() / math.sqrt(2000), rel=0.08)
+
+
+def test_rows_without_details_or_of_another_length_are_not_resampled() -> None:
+    assert row_error([(details(0), None)], "nll", relative=False) == 0
+    assert row_error([(details(0), details(1, rows=400))], "nll", relative=False) == 0
+    assert row_error([(details(0), details(1))], "crps", relative=False) == 0
+
+
+def test_pairs_share_float_stage_draws_and_evaluation() -> None:
+    rows = [
+        row(error=0.1, draws=20),
+        row(error=0.2, draws=5, **{"axis:evaluate.draws": 5}),
+        row(bits=(8, 7), error=0.15, draws=20),
+        row(bits=(8, 7), error=0.3, draws=5, **{"axis:evaluate.draws": 5}),
+        row(bits=(8, 7), error=0.4, draws=7),
+        row(bits=(8, 7), seed=3, error=0.4),
+    ]
+    found = {pair.quantised["draws"]: pair.float["error"] for pair in paired(study(rows))}
+    assert found == {20: 0.1, 5: 0.2}
+
+
+def test_pairs_of_two_noise_seeds_are_kept_apart() -> None:
+    axis = "axis:evaluate.seed"
+    rows = [row(bits=bits, error=0.1 + noise, **{axis: noise}) for bits in (None, (8, 7)) for noise in (0, 1)]
+    found = differences(paired(study(rows)), "error")
+    assert sorted(found.values()) == [0, 0]
+
+
+def test_difference_is_exact_for_each_run() -> None:
+    rows = classified("mcd", error=0.01) + classified("mcd", (8, 7), error=0.012, wiggle=0.001)
+    frame = study(rows)
+    found = difference(frame, paired(frame, "error", precision="W8A7"), "error")
+    assert found.value == pytest.approx(0.002)
+    assert found.se_runs == pytest.approx(0.001 / math.sqrt(3))
+
+
+def test_relative_difference_of_rmse() -> None:
+    frame = study(regressed("mcd", rmse=4.0) + regressed("mcd", (4, 4), rmse=5.0))
+    assert difference(frame, paired(frame), "rmse", relative=True).value == pytest.approx(0.25)
+
+
+def test_score_that_was_not_finite_counts_as_infinite() -> None:
+    frame = study(classified("mcd") + classified("mcd", (8, 7), nll=None))
+    assert difference(frame, paired(frame), "nll").value == math.inf
+
+
+def test_details_widen_the_interval() -> None:
+    rows = classified("mcd", seeds=[0, 1]) + classified("mcd", (8, 7), seeds=[0, 1], wiggle=0.01)
+    kept = {one["run"]: details(number) for number, one in enumerate(rows)}
+    plain, with_rows = study(rows), study(rows, kept)
+    narrow, wide = (difference(frame, paired(frame), "error") for frame in (plain, with_rows))
+    assert narrow.se_rows == 0
+    assert wide.se_rows > 0
+    assert wide.value == narrow.value
+    assert difference(with_rows, paired(with_rows), "error", rows=False) == narrow
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_order_of_rows_does_not_matter(random: Random) -> None:
+    rows = classified("mcd", wiggle=0.003) + classified("mcd", (8, 7), error=0.012, wiggle=0.001)
+    kept = {one["run"]: details(number) for number, one in enumerate(rows)}
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    first, second = study(rows, kept), study(shuffled, kept)
+    for metric in ("error", "ece", "nll"):
+        assert difference(first, paired(first), metric) == difference(second, paired(second), metric)
+
+
+# ---- cells
+
+
+def pair(error: float, reference: float = 0.1, classes: int = 10) -> Pair:
+    shared = {"classes": classes}
+    return Pair(row(bits=(3, 3), error=error, **shared), row(error=reference, **shared))
+
+
+def test_collapse_is_above_the_midpoint_between_float_and_chance() -> None:
+    assert collapse_depth(pair(0.1)) == 0
+    assert collapse_depth(pair(0.9)) == pytest.approx(1)
+    assert not has_collapsed(pair(0.4999))
+    assert has_collapsed(pair(0.5001))
+    assert has_collapsed(pair(0.31, classes=2))  # chance of two classes: 0.5
+
+
+def test_collapse_in_regression_is_above_nine_tenths_of_the_deviation() -> None:
+    good, bad = (regressed("mcd", (3, 3), seeds=[0], rmse=rmse)[0] for rmse in (8.99, 9.01))
+    reference = regressed("mcd", seeds=[0])[0]
+    assert not has_collapsed(Pair(good, reference))
+    assert has_collapsed(Pair(bad, reference))
+
+
+def test_cells_hold_seeds_and_folds_and_nothing_else() -> None:
+    rows = [
+        one
+        for fold in range(3)
+        for bits in (None, (8, 7), (4, 4))
+        for one in regressed("mcd", bits, fold=fold, **{"axis:task": f"boston {fold}", "axis:seed": 1})
+    ]
+    assert [(cell.bits, len(cell.pairs)) for cell in cells(study(rows))] == [("W4A4", 9), ("W8A7", 9)]
+
+
+def test_what_a_study_varies_besides_splits_cells() -> None:
+    rows = [
+        {**one, "float": f"{one['float']} {rate}"}
+        for rate in (0.1, 0.2)
+        for bits in (None, (8, 7))
+        for one in classified("mcd", bits, **{"axis:method.rate": rate})
+    ]
+    found = cells(study(rows))
+    assert [cell.extra for cell in found] == [(("axis:method.rate", "0.1"),), (("axis:method.rate", "0.2"),)]
+    assert found[0].label == "mnist lenet mcd W8A7 (method.rate 0.1)"
+
+
+def labels(found: list[Cell]) -> list[str]:
+    return [cell.label for cell in found]
+
+
+def test_preferred_are_trained_at_twenty_draws_by_the_reference() -> None:
+    rows = []
+    for draws in (1, 20, 100):
+        rows += classified("mcd", draws=draws)
+        for training in ("trained", "calibrated"):
+            for backend in ("reference", "onednn"):
+                rows += classified("mcd", (8, 7), draws=draws, training=training, backend=backend)
+    rows += classified("mcd", (8, 7), scheme="default, mask=product")
+    frame = study(rows)
+    assert labels(preferred(frame)) == ["mnist lenet mcd W8A7"]
+    assert len(cells(frame)) == 13
+
+
+def test_preferred_take_what_there_is() -> None:
+    rows = [
+        one for draws in (3, 7) for bits in (None, (8, 7)) for one in classified("mcd", bits, draws=draws)
+    ]
+    for one in rows:
+        one["training"] = "calibrated" if one["precision"] != "float" else "float"
+    assert labels(preferred(study(rows))) == ["mnist lenet mcd W8A7 (calibrated, 7 draws)"]
+
+
+def test_sweeps_take_the_papers_grid_and_the_diagonal() -> None:
+    grid = [(8, a) for a in (3, 5, 7, 8)] + [(w, 7) for w in (3, 4)] + [(4, 4), (2, 2)]
+    rows = classified("mcd") + [one for bits in grid for one in classified("mcd", bits)]
+    found = sweeps(cells(study(rows)))
+    assert {name: sorted(some) for name, some in found.items()} == {
+        "activation": [3, 5, 7, 8],
+        "weight": [3, 4, 8],
+        "both": [2, 4, 8],
+    }
+
+
+def test_methods_meet_in_a_setting_whatever_their_draws() -> None:
+    rows = [
+        one
+        for bits in (None, (8, 7))
+        for one in classified("mcd", bits) + classified("pointwise", bits, draws=1)
+    ]
+    (methods,) = by_method(preferred(study(rows))).values()
+    assert sorted(methods) == ["mcd", "pointwise"]
+
+
+def test_options_come_from_the_axis_or_the_scheme() -> None:
+    assert plain_scheme("default, mask=exact, noise=8") == "default"
+    assert plain_scheme("paper, mask=exact, weight_range=ema") == "paper, mask=exact"
+    by_axis = cells(study(classified("bbb") + classified("bbb", (4, 4), **{"axis:precision.noise": 3})))[0]
+    by_scheme = cells(
+        study(classified("bbb") + classified("bbb", (4, 4), scheme="paper, mask=exact, noise=2"))
+    )[0]
+    assert option(by_axis, "noise") == "3"
+    assert (option(by_scheme, "noise"), option(by_scheme, "mask"), option(by_scheme, "sigma")) == (
+        "2",
+        "exact",
+        None,
+    )

@@ -1,0 +1,172 @@
+"""Plans: what is shared is planned once, and keys depend on what results depend on, and on nothing else."""
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+
+from qbayes.study import stages
+from qbayes.study.plan import make_plan
+from qbayes.study.spec import Study
+from qbayes.study.stages import Resolver, Tasks
+
+CONTENT: dict[str, Any] = {
+    "run": {
+        "task": "digits",
+        "network": {"name": "lenet", "style": "relu"},
+        "method": {"name": "mcd", "rate": 0.2},
+        "training": {"epochs": 3},
+        "precision": {"weight": 4, "activation": 4},
+        "quantise": {"epochs": 1},
+        "evaluate": {"draws": 4, "shifts": False},
+    },
+    "axes": {"seed": [0, 1], "precision": ["float", "W8A8", "W4A4"]},
+}
+
+
+def planned(content: dict[str, Any]) -> Any:
+    return make_plan(Study.from_content(content), Tasks(None))
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    content = copy.deepcopy(CONTENT)
+    section, _, key = path.partition(".")
+    if key:
+        content["run"][section][key] = value
+    else:
+        content["run"][section] = value
+    return {"run": content["run"]}
+
+
+def keys_of(content: dict[str, Any]) -> stages.Keys:
+    (run,) = planned({"run": content["run"]}).runs
+    return run.keys
+
+
+def test_float_trainings_are_shared_by_the_precisions() -> None:
+    plan = planned(CONTENT)
+    counts = {stage: len(plan.keys(stage)) for stage in stages.STAGES}
+    assert counts == {"float": 2, "quantised": 4, "program": 4, "scores": 6}
+    assert len(plan.jobs()) == 2 + 6
+
+
+def test_one_more_width_adds_no_float_training() -> None:
+    wider = copy.deepcopy(CONTENT)
+    wider["axes"]["precision"].append("W3A3")
+    before, after = planned(CONTENT), planned(wider)
+    assert before.keys("float") == after.keys("float")
+    assert set(before.keys("scores")) < set(after.keys("scores"))
+    assert len(after.keys("quantised")) == len(before.keys("quantised")) + 2
+
+
+def test_draws_share_a_program() -> None:
+    content = copy.deepcopy(CONTENT)
+    content["axes"] = {"evaluate": {"draws": [1, 2, 5]}}
+    plan = planned(content)
+    assert len(plan.keys("program")) == 1
+    assert len(plan.keys("scores")) == 3
+    (float_job, answers) = plan.jobs()
+    assert answers.needs == (float_job.id,)
+    assert len(answers.runs) == 3
+
+
+# what changes which stages: everything behind the first that depends on it, nothing before.
+CHANGES = [
+    ("task", {"name": "digits", "split": 1}, 0),
+    ("network.style", "paper", 0),
+    ("method.rate", 0.3, 0),
+    ("training.epochs", 4, 0),
+    ("seed", 5, 0),
+    ("threads", 2, 0),
+    ("precision.weight", 3, 1),
+    ("precision.noise", 4, 1),
+    ("quantise.epochs", 2, 1),
+    ("quantise.keep", "best", 1),
+    ("evaluate.draws", 5, 3),
+    ("evaluate.seed", 1, 3),
+    ("evaluate.backend", "onednn", 3),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "first"), CHANGES, ids=[path for path, _, _ in CHANGES])
+def test_a_change_makes_new_keys_from_the_stage_on_that_it_concerns(
+    path: str, value: Any, first: int
+) -> None:
+    before, after = keys_of(CONTENT), keys_of(changed(path, value))
+    same = [getattr(before, stage) == getattr(after, stage) for stage in stages.STAGES]
+    assert same == [index < first for index in range(4)]
+
+
+def test_spelling_out_a_default_changes_no_key() -> None:
+    base = keys_of(CONTENT)
+    assert keys_of(changed("method.placement", "default")) == base
+    assert keys_of(changed("precision.noise", 8)) == base
+    assert keys_of(changed("evaluate.backend", "reference")) == base
+    assert keys_of(changed("task", {"name": "digits"})) == base
+    assert keys_of(changed("precision", "W4A4")) == base
+
+
+def test_the_order_of_keys_changes_nothing() -> None:
+    turned = copy.deepcopy(CONTENT)
+    turned["run"] = {
+        name: dict(reversed(value.items())) if isinstance(value, dict) else value
+        for name, value in reversed(CONTENT["run"].items())
+    }
+    assert keys_of(turned) == keys_of(CONTENT)
+
+
+def test_a_new_version_of_a_stage_makes_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = keys_of(CONTENT)
+    monkeypatch.setattr(stages, "VERSIONS", {**stages.VERSIONS, "program": 2})
+    after = keys_of(CONTENT)
+    assert (before.float, before.quantised) == (after.float, after.quantised)
+    assert before.program != after.program
+    assert before.scores != after.scores
+
+
+def test_what_does_not_concern_a_float_run_does_not_repeat_it() -> None:
+    content = copy.deepcopy(CONTENT)
+    content["axes"] = {"precision": ["float", "W4A4"], "quantise": {"epochs": [0, 1]}}
+    plan = planned(content)
+    assert [run.row()["precision"] for run in plan.runs].count("float") == 1
+    assert len(plan.runs) == 3
+
+
+def test_a_hundred_thousand_runs_resolve_each_distinct_stage_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning grows with the runs only by looking keys up: nothing is resolved twice."""
+    calls = {"float": 0, "quantised": 0}
+    real_float, real_quantised = stages.float_values, stages.quantised_values
+
+    def counted_float(*arguments: Any) -> Any:
+        calls["float"] += 1
+        return real_float(*arguments)
+
+    def counted_quantised(*arguments: Any) -> Any:
+        calls["quantised"] += 1
+        return real_quantised(*arguments)
+
+    monkeypatch.setattr(stages, "float_values", counted_float)
+    monkeypatch.setattr(stages, "quantised_values", counted_quantised)
+    content = copy.deepcopy(CONTENT)
+    bits = [f"W{w}A{a}" for w, a in itertools.product(range(2, 9), range(2, 9))]
+    content["axes"] = {"seed": list(range(20)), "precision": bits, "evaluate": {"draws": list(range(1, 103))}}
+    plan = planned(content)
+    assert len(plan.runs) == 20 * 49 * 102
+    assert calls == {"float": 20, "quantised": 20 * 49}
+    assert len(plan.jobs()) == 20 + 20 * 49
+
+
+def test_keys_are_hexadecimal_and_differ() -> None:
+    plan = planned(CONTENT)
+    keys = [key for stage in stages.STAGES for key in plan.keys(stage)]
+    assert len(keys) == len(set(keys))
+    assert all(len(key) == 16 and int(key, 16) >= 0 for key in keys)
+
+
+def test_the_resolver_does_not_mistake_one_section_for_another() -> None:
+    """Sections are remembered by object: a new object at an old address must not take its place."""
+    resolver = Resolver(Tasks(None))
+    base = Study.from_content({"run": CONTENT["run"]}).run
+    seen = {resolver.keys({**base, "evaluate": {"draws": draws}}).scores for draws in range(1, 400)}
+    assert len(seen) == 399

@@ -1,0 +1,155 @@
+"""The store: whole or refused, whatever happened to the process that wrote it."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qbayes.errors import BadFile, BadInput
+from qbayes.study import store as store_module
+from qbayes.study.spec import Study
+from qbayes.study.store import Store, StoreFull, as_csv, as_parquet
+
+STUDY = Study.from_content({"run": {"task": "digits", "network": "lenet", "method": "mcd"}}, "one")
+OTHER = Study.from_content({"run": {"task": "digits", "network": "lenet", "method": "mcd"}}, "two")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "ein Lager für Läufe")
+    made.prepare(STUDY)
+    made.write_header(STUDY, ["b", "a"])
+    return made
+
+
+def test_a_stage_is_done_when_its_last_file_is_there(store: Store) -> None:
+    folder = store.begin("float", "abc")
+    (folder / "weights").write_bytes(b"half")
+    (folder / "checkpoint").mkdir()
+    assert not store.is_done("float", "abc")
+    assert store.done_keys("float") == set()
+    # begun again: the half-written file is gone, the checkpoint is not.
+    assert {path.name for path in store.begin("float", "abc").iterdir()} == {"checkpoint"}
+    store.finish("float", "abc", {"seconds": 1.0})
+    assert store.done_keys("float") == {"abc"}
+    assert not (folder / "checkpoint").exists()
+    assert store.records("float") == {"abc": {"seconds": 1.0}}
+
+
+def test_rows_are_appended_and_a_torn_line_is_cut_off(store: Store) -> None:
+    store.append({"run": "a", "status": "failed"})
+    store.append({"run": "b", "status": "done", "error": 0.1})
+    store.append({"run": "a", "status": "done", "error": 0.2})
+    path = store.folder / "results.jsonl"
+    whole = path.read_bytes()
+    for cut in range(1, 12):
+        path.write_bytes(whole + b'{"run": "c", "stat'[:cut])
+        assert store.rows() == {
+            "a": {"run": "a", "status": "done", "error": 0.2},
+            "b": {"run": "b", "status": "done", "error": 0.1},
+        }
+        store.mend()
+        assert path.read_bytes() == whole
+
+
+def test_a_damaged_table_is_refused(store: Store) -> None:
+    (store.folder / "results.jsonl").write_text('{"run": 1}\nnonsense\n')
+    with pytest.raises(BadFile, match="one JSON object a line"):
+        store.rows()
+
+
+def test_tables_are_sorted_and_say_what_the_rows_say(store: Store) -> None:
+    store.append({"run": "b", "status": "done", "error": 0.1, "axis:seed": 1})
+    store.append({"run": "a", "status": "done", "error": 1 / 3, "axis:seed": 0})
+    store.append({"run": "gone", "status": "done"})
+    store.write_tables({"a", "b"})
+    lines = (store.folder / "results.csv").read_text().splitlines()
+    assert lines == ["run,status,axis:seed,error", f"a,done,0,{1 / 3!r}", "b,done,1,0.1"]
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = pd.read_parquet(store.folder / "results.parquet")
+    assert table["error"].tolist() == [1 / 3, 0.1]
+    assert table["run"].tolist() == ["a", "b"]
+
+
+def test_words_and_numbers_in_one_column(store: Store) -> None:
+    rows = [{"run": "a", "axis:x": 1}, {"run": "b", "axis:x": "float"}, {"run": "c", "axis:x": None}]
+    assert as_csv(rows).splitlines() == ["run,axis:x", "a,1", "b,float", "c,"]
+    pytest.importorskip("pyarrow")
+    assert as_parquet(rows) is not None
+
+
+def test_a_store_belongs_to_one_study(store: Store) -> None:
+    before = sorted(store.folder.rglob("*"))
+    with pytest.raises(BadInput, match="made by 'one'"):
+        Store(store.folder).prepare(OTHER)
+    assert sorted(store.folder.rglob("*")) == before
+    Store(store.folder).prepare(STUDY)
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(BadFile, match=r"holds thesis\.tex"):
+        Store(tmp_path).prepare(STUDY)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("content", ['{"format": 2, "name": "one"}', "{}", "[]", "not json", ""])
+def test_a_store_of_another_version_is_refused(store: Store, content: str) -> None:
+    (store.folder / "study.json").write_text(content)
+    with pytest.raises(BadFile) as caught:
+        store.prepare(STUDY)
+    assert (store.folder / "study.json").read_text() == content
+    assert caught.value.do
+
+
+def test_two_runs_at_once_are_refused_and_a_dead_one_lets_go(store: Store) -> None:
+    code = (
+        "import sys; from qbayes.study.store import Store\n"
+        "with Store(sys.argv[1]).locked():\n"
+        "    print('locked', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(store.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    with pytest.raises(BadInput, match=f"process {holder.pid} works on"), store.locked():
+        pass
+    holder.kill()
+    holder.wait()
+    with store.locked():
+        pass
+    for pipe in (holder.stdin, holder.stdout):
+        assert pipe is not None
+        pipe.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_a_full_or_read_only_disk_says_so_and_leaves_the_rows(
+    store: Store, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append({"run": "a", "status": "done"})
+    store.write_tables({"a"})
+    table = (store.folder / "results.csv").read_bytes()
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(store_module, "write_atomically", refuse)
+    monkeypatch.setattr(store_module.os, "fsync", refuse)
+    for write in (
+        lambda: store.append({"run": "b", "status": "done"}),
+        lambda: store.write_tables({"a"}),
+        lambda: store.write_header(STUDY, []),
+    ):
+        with pytest.raises(StoreFull) as caught:
+            write()
+        assert "run the same command again" in caught.value.do
+        assert caught.value.exit_code == 2
+    assert (store.folder / "results.csv").read_bytes() == table
+    assert json.loads((store.folder / "results.jsonl").read_text().splitlines()[0])["run"] == "a"
