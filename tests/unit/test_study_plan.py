@@ -9,6 +9,7 @@ import pytest
 from qbayes.study import stages
 from qbayes.study.plan import make_plan
 from qbayes.study.spec import Study
+from qbayes.study.stacks import stacks_of
 from qbayes.study.stages import Resolver, Tasks
 
 CONTENT: dict[str, Any] = {
@@ -170,3 +171,47 @@ def test_the_resolver_does_not_mistake_one_section_for_another() -> None:
     base = Study.from_content({"run": CONTENT["run"]}).run
     seen = {resolver.keys({**base, "evaluate": {"draws": draws}}).scores for draws in range(1, 400)}
     assert len(seen) == 399
+
+
+def diabetes(**axes: Any) -> Any:
+    content = {
+        "run": {
+            "task": "diabetes",
+            "network": {"name": "mlp", "hidden": [8], "noise": "constant"},
+            "method": "pointwise",
+            "training": {"epochs": 2},
+        },
+        "axes": axes,
+    }
+    return planned(content)
+
+
+def test_networks_of_one_shape_are_trained_together() -> None:
+    plan = diabetes(
+        task=[{"name": "diabetes", "split": [0, 1, 2, 3]}], method=["pointwise", "mcd"], seed=[0, 1]
+    )
+    stacks = stacks_of(plan, Tasks(None))
+    assert set(stacks) == set(plan.keys("float"))
+    assert sorted(list(stacks.values()).count(name) for name in set(stacks.values())) == [8, 8]
+    jobs = [job for job in plan.jobs(stacks) if job.kind == "float"]
+    assert [len(job.payload["stages"]) for job in jobs] == [8, 8]
+    methods = [{run["method"] for _, run in job.payload["stages"]} for job in jobs]
+    assert methods == [{"pointwise"}, {"mcd"}]
+
+
+def test_stacks_are_cut_evenly_and_do_not_depend_on_what_is_done() -> None:
+    plan = diabetes(seed=list(range(70)))
+    stacks = stacks_of(plan, Tasks(None))
+    sizes = [list(stacks.values()).count(name) for name in dict.fromkeys(stacks.values())]
+    assert sizes == [24, 23, 23]
+    plan.done = {"float": set(plan.keys("float")[:30])}
+    assert stacks_of(plan, Tasks(None)) == stacks
+    # one posterior is missing: its stack is trained whole, the others are not.
+    plan.done = {"float": set(plan.keys("float")[1:])}
+    (job,) = [job for job in plan.jobs(stacks) if job.kind == "float"]
+    assert len(job.payload["stages"]) == 24
+
+
+def test_two_networks_and_convolutions_are_not_stacked() -> None:
+    assert stacks_of(diabetes(seed=[0, 1]), Tasks(None)) == {}
+    assert stacks_of(planned({**CONTENT, "axes": {"seed": [0, 1, 2, 3]}}), Tasks(None)) == {}

@@ -37,6 +37,9 @@ def run(
     device: Device = "auto",
     data_dir: DataDir = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
+    stack: Annotated[
+        bool, typer.Option("--stack/--no-stack", help="Train small networks of one shape together.")
+    ] = True,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the page at the end.")] = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -71,6 +74,7 @@ def run(
             executor=executor,
             options={} if address is None else {"address": address},
             retry=retry,
+            stack=stack,
             watch=watch,
         )
     page = _report(folder, static=False) if report else None

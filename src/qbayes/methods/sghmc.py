@@ -16,6 +16,7 @@ The variance is clamped at 0: without that it turns negative where ``V̂`` is la
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -36,8 +37,10 @@ class SGHMC(torch.optim.Optimizer):
     ``burn_in``, ``resample_momentum`` and ``resample_prior`` count steps (0: never resample). The prior
     precision λ of each tensor is resampled from ``Gamma(10 + n/2, 10 + ‖θ‖²/2)``, or stays at
     ``prior_precision``. With ``stacked`` the first axis of every parameter counts independent networks, each
-    with its own λ.
+    with its own λ; ``lend`` then says how: inside ``lend(k)`` torch's generator is that of network k.
     """
+
+    lend: Callable[[int], AbstractContextManager[None]] | None = None
 
     def __init__(
         self,
@@ -98,8 +101,7 @@ class SGHMC(torch.optim.Optimizer):
         states = [self.state[parameter] for parameter in parameters]
         step = int(states[0]["step"])
         if group["resample_prior"] and step % group["resample_prior"] == 0:
-            for parameter, state in zip(parameters, states, strict=True):
-                state["precision"] = _resampled_precision(parameter, group["stacked"])
+            self._resample_precision(states, parameters, group["stacked"])
         gradients = torch._foreach_mul([_gradient(p) for p in parameters], float(group["rows"]))
         torch._foreach_addcmul_(
             gradients,
@@ -112,8 +114,8 @@ class SGHMC(torch.optim.Optimizer):
         torch._foreach_rsqrt_(inverse_root)
         step_sizes = torch._foreach_mul(inverse_root, group["lr"] ** 2)
         if group["resample_momentum"] and step % group["resample_momentum"] == 0:
-            _resample_momentum(states, step_sizes, group["temperature"])
-        _move(states, parameters, gradients, step_sizes, group)
+            self._resample_momentum(states, step_sizes, group["temperature"])
+        self._move(states, parameters, gradients, step_sizes, group)
         for state in states:
             state["step"] += 1
 
@@ -129,6 +131,62 @@ class SGHMC(torch.optim.Optimizer):
         state["gradient_mean"] = torch.zeros_like(ones)
         state["second_moment"] = ones
         state["precision"] = parameter.new_full(per_network, group["prior_precision"])
+
+    def _resample_precision(
+        self, states: list[dict[str, Any]], parameters: list[nn.Parameter], stacked: bool
+    ) -> None:
+        """``λ ~ Gamma(10 + n/2, 10 + ‖θ‖²/2)``: conjugate to the Gaussian, under a Gamma(10, 10) on λ."""
+        squares = [_squares(parameter, stacked) for parameter in parameters]
+        shapes = [
+            torch.full_like(square, 10.0 + parameter.numel() / square.numel() / 2)
+            for square, parameter in zip(squares, parameters, strict=True)
+        ]
+        self._draw(shapes, _gamma_)
+        for state, drawn, square in zip(states, shapes, squares, strict=True):
+            state["precision"] = drawn / (10.0 + square / 2)
+
+    def _resample_momentum(
+        self, states: list[dict[str, Any]], step_sizes: list[Tensor], temperature: float
+    ) -> None:
+        """``v ~ N(0, T ε² V̂^(−1/2))``: the momentum's stationary distribution."""
+        velocities = [state["velocity"] for state in states]
+        self._draw(velocities, Tensor.normal_)
+        for velocity, size in zip(velocities, step_sizes, strict=True):
+            velocity.mul_((size * temperature).sqrt())
+
+    def _move(
+        self,
+        states: list[dict[str, Any]],
+        parameters: list[nn.Parameter],
+        gradients: list[Tensor],
+        step_sizes: list[Tensor],
+        group: dict[str, Any],
+    ) -> None:
+        friction, epsilon = group["friction"], group["lr"]
+        velocities = [state["velocity"] for state in states]
+        torch._foreach_mul_(velocities, 1.0 - friction)
+        torch._foreach_addcmul_(velocities, step_sizes, gradients, value=-1.0)
+        if group["temperature"] > 0:
+            deviations = torch._foreach_mul(step_sizes, 2.0 * friction)
+            torch._foreach_sub_(deviations, epsilon**4)
+            torch._foreach_clamp_min_(deviations, 0.0)
+            torch._foreach_mul_(deviations, group["temperature"])
+            torch._foreach_sqrt_(deviations)
+            noise = [torch.empty_like(velocity) for velocity in velocities]
+            self._draw(noise, Tensor.normal_)
+            torch._foreach_addcmul_(velocities, deviations, noise)
+        torch._foreach_add_(parameters, velocities)
+
+    def _draw(self, tensors: list[Tensor], fill: Callable[[Tensor], Tensor]) -> None:
+        """Fill the tensors with noise, one after the other; those of a stack network by network."""
+        if self.lend is None:
+            for tensor in tensors:
+                fill(tensor)
+            return
+        for network in range(len(tensors[0])):
+            with self.lend(network):
+                for tensor in tensors:
+                    fill(tensor[network])
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
@@ -152,40 +210,14 @@ def _adapt(states: list[dict[str, Any]], gradients: list[Tensor]) -> None:
     torch._foreach_lerp_(seconds, torch._foreach_mul(gradients, gradients), shares)
 
 
-def _resampled_precision(parameter: nn.Parameter, stacked: bool) -> Tensor:
-    """``λ ~ Gamma(10 + n/2, 10 + ‖θ‖²/2)``: conjugate to the Gaussian prior, under a Gamma(10, 10) on λ."""
+def _squares(parameter: nn.Parameter, stacked: bool) -> Tensor:
+    """``‖θ‖²`` of a tensor, one a network of a stack, with as many axes as the tensor."""
     axes = list(range(1, parameter.ndim)) if stacked else list(range(parameter.ndim))
-    squares = (parameter * parameter).sum(axes, keepdim=True) if axes else parameter * parameter
-    count = parameter.numel() / squares.numel()
-    shape = torch.full_like(squares, 10.0 + count / 2)
-    return torch._standard_gamma(shape) / (10.0 + squares / 2)
+    return (parameter * parameter).sum(axes, keepdim=True) if axes else parameter * parameter
 
 
-def _resample_momentum(states: list[dict[str, Any]], step_sizes: list[Tensor], temperature: float) -> None:
-    """``v ~ N(0, T ε² V̂^(−1/2))``: the momentum's stationary distribution."""
-    for state, size in zip(states, step_sizes, strict=True):
-        state["velocity"].normal_().mul_((size * temperature).sqrt())
-
-
-def _move(
-    states: list[dict[str, Any]],
-    parameters: list[nn.Parameter],
-    gradients: list[Tensor],
-    step_sizes: list[Tensor],
-    group: dict[str, Any],
-) -> None:
-    friction, epsilon = group["friction"], group["lr"]
-    velocities = [state["velocity"] for state in states]
-    torch._foreach_mul_(velocities, 1.0 - friction)
-    torch._foreach_addcmul_(velocities, step_sizes, gradients, value=-1.0)
-    if group["temperature"] > 0:
-        deviations = torch._foreach_mul(step_sizes, 2.0 * friction)
-        torch._foreach_sub_(deviations, epsilon**4)
-        torch._foreach_clamp_min_(deviations, 0.0)
-        torch._foreach_mul_(deviations, group["temperature"])
-        torch._foreach_sqrt_(deviations)
-        torch._foreach_addcmul_(velocities, deviations, [torch.randn_like(v) for v in velocities])
-    torch._foreach_add_(parameters, velocities)
+def _gamma_(shape: Tensor) -> Tensor:
+    return shape.copy_(torch._standard_gamma(shape))
 
 
 @METHODS.register("sghmc")

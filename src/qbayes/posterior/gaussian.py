@@ -93,7 +93,11 @@ class GaussianLayer(nn.Module):
         bias_variance = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
         mean = self.map(x, self.weight_mean, self.bias_mean)
         variance = self.map(x * x, self.weight_sigma**2, bias_variance)
-        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * torch.randn_like(mean)
+        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * self.training_noise(mean)
+
+    def training_noise(self, mean: Tensor) -> Tensor:
+        """ε of the outputs ``mean``, from torch's own generator."""
+        return torch.randn_like(mean)
 
     def extra_repr(self) -> str:
         return f"{self.described}, site={self.site}"

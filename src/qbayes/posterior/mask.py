@@ -43,12 +43,15 @@ class Mask(nn.Module):
             return x
         shape = x.shape[:2] + (1,) * (x.ndim - 2) if self.channelwise else x.shape
         if self.training:
-            # dropout of ones is the mask, already divided by 1 − p.
-            return x * F.dropout(torch.ones(shape, dtype=x.dtype, device=x.device), self.rate)
+            return x * self.training_mask(shape, x)
         stream = noise.current()
         if stream is None:
             return x
         return x * (self.keep(x, stream).to(x.dtype) / (1.0 - self.rate))
+
+    def training_mask(self, shape: tuple[int, ...], x: Tensor) -> Tensor:
+        """A mask of ``shape`` from torch's own generator, already divided by 1 − p: dropout of ones."""
+        return F.dropout(torch.ones(shape, dtype=x.dtype, device=x.device), self.rate)
 
     def keep(self, x: Tensor, stream: noise.Stream) -> Tensor:
         """Which elements (or channels) of ``x`` this draw keeps: bool, of a shape that broadcasts to it."""

@@ -113,7 +113,9 @@ def paint(axes: Any, chart: Chart, title: str) -> None:
     axes.set_ylabel(chart.y_label, parse_math=False)
     _set_scales(axes, chart)
     if chart.diagonal:
-        axes.axline((0, 0), slope=1, color=FAINT, linewidth=0.8, zorder=0)
+        numbers = [float(value) for series in chart.series for value in (*series.x, *series.y)]
+        ends = (min(numbers), max(numbers))
+        axes.plot(ends, ends, color=FAINT, linewidth=0.8, zorder=0)
     if chart.level is not None:
         axes.axhline(chart.level, color=QUIET, linewidth=0.8, linestyle=":", zorder=0)
     axes.grid(axis="y", color="#ececec", linewidth=0.6)

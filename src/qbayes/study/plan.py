@@ -92,7 +92,8 @@ class Plan:
             if any(key in wanted and key not in done for key in keys):
                 stages = [(key, runs[key]) for key in keys]
                 threads = runs[keys[0]]["threads"]
-                jobs.append(Job(f"float:{name}", (), {"kind": "float", "stages": stages, "threads": threads}))
+                payload = {"kind": "float", "name": name, "stages": stages, "threads": threads}
+                jobs.append(Job(f"float:{name}", (), payload))
         return jobs
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
 from qbayes.study.plan import Job, Plan, make_plan
 from qbayes.study.spec import Study
+from qbayes.study.stacks import stacks_of
 from qbayes.study.stages import Tasks
 from qbayes.study.store import Row, Store, StoreFull
 from qbayes.study.work import ROW
@@ -57,9 +58,13 @@ def run_study(
     executor: str = "local",
     options: Mapping[str, Any] | None = None,
     retry: bool = False,
+    stack: bool = True,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Do all that is left of ``study`` in the store ``folder``, and write its tables."""
+    """Do all that is left of ``study`` in the store ``folder``, and write its tables.
+
+    With ``stack`` small networks of one shape are trained together where that is faster.
+    """
     store = Store(folder)
     store.prepare(study)
     with store.locked():
@@ -68,12 +73,13 @@ def run_study(
             store.forget_failures()
         store.mend()
         # every task is loaded here once: a data set that is missing is named before anything runs.
-        plan = make_plan(study, Tasks(data), store)
+        tasks = Tasks(data)
+        plan = make_plan(study, tasks, store)
         store.write_header(study, (run.keys.scores for run in plan.runs))
         threads = max((run.point.run["threads"] for run in plan.runs), default=1)
         conditions = Conditions(store.folder, data, device)
         table = _Table(store, plan)
-        leader = _Leader(plan.jobs(), table, watch)
+        leader = _Leader(plan.jobs(stacks_of(plan, tasks) if stack else {}), table, watch)
         if leader.left:
             with_options = {"workers": workers, "threads": threads, **(options or {})}
             hands = EXECUTORS[executor](conditions, **with_options)  # type: ignore[call-arg]

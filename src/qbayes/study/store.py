@@ -26,7 +26,8 @@ FORMAT = 1
 HEADER, RESULTS, TABLE, PARQUET, PLANNED = (
     "study.json", "results.jsonl", "results.csv", "results.parquet", "planned.json",
 )  # fmt: skip
-DONE, FAILED, CHECKPOINT, LOCK, LOGS = "done.json", "failed.json", "checkpoint", "lock", "logs"
+DONE, FAILED, CHECKPOINT, LOCK = "done.json", "failed.json", "checkpoint", "lock"
+LOGS, STACKS = "logs", "stacks"
 # columns of a row in this order, the scores after them by name.
 IDENTITY = (
     "run", "float", "task", "fold", "network", "method", "recipe", "seed", "precision", "weight",

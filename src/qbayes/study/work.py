@@ -4,6 +4,7 @@ A job is plain JSON. ``float`` jobs train posteriors, alone or as a stack; ``ans
 posterior to the scores of one precision: quantise, lower, evaluate. What is done already is not done again.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from qbayes.errors import Interrupted, QbayesError
+from qbayes.errors import Interrupted, QbayesError, RunFailed
 from qbayes.integer.lower import lower
 from qbayes.integer.posterior import ProgramPosterior, load
 from qbayes.integer.program import Program
@@ -26,12 +27,14 @@ from qbayes.provenance import device_name, versions
 from qbayes.quant.prepare import requantised
 from qbayes.quant.qat import quantize
 from qbayes.study.measured import measured_row
+from qbayes.study.network import make_network
 from qbayes.study.sections import FLOAT, QUANTISE, named, precision_of, qat_budget_of
+from qbayes.study.stacks import stack_job
 from qbayes.study.stages import Tasks, canonical, evaluate_values, method_and_budget
-from qbayes.study.store import CHECKPOINT, Store, StoreFull, reason_of, writing
+from qbayes.study.store import CHECKPOINT, STACKS, Store, StoreFull, reason_of, writing
 from qbayes.tasks import Task
 from qbayes.training.fit import choose_device, fit
-from qbayes.training.networks import network
+from qbayes.training.stacked import fit_stacked
 
 PROGRAM, ROW, ROWS = "program.qbayes", "row.json", "rows.safetensors"
 Job = Mapping[str, Any]
@@ -73,7 +76,8 @@ class Workplace:
         except (QbayesError, RuntimeError, ValueError, TypeError, MemoryError) as error:
             self.store.fail(stage, key, reason_of(error))
             return False
-        self.store.finish(stage, key, {**record, **self.record(time.monotonic() - begun)})
+        seconds = record.get("stacked_seconds", time.monotonic() - begun)
+        self.store.finish(stage, key, {**record, **self.record(seconds)})
         return True
 
     def record(self, seconds: float) -> dict[str, Any]:
@@ -92,9 +96,40 @@ class _Floats:
         self.at, self.job = workplace, job
 
     def do(self) -> None:
-        for key, run in self.job["stages"]:
-            self.at.say(f"{_method(run)} on {_task(run)}, seed {run['seed']}")
-            self.at.attempt("float", key, lambda folder, run=run: self._train(folder, run))
+        stages = [(key, run) for key, run in self.job["stages"]]
+        if len(stages) > 1:
+            self._train_stack(stages)
+            return
+        key, run = stages[0]
+        self.at.say(f"{_method(run)} on {_task(run)}, seed {run['seed']}")
+        self.at.attempt("float", key, lambda folder: self._train(folder, run))
+
+    def _train_stack(self, stages: list[tuple[str, Mapping[str, Any]]]) -> None:
+        """All of them at once; those that are done already are trained with the others and not written."""
+        run = stages[0][1]
+        self.at.say(f"{len(stages)} × {_method(run)} on {_task(run)} and others, stacked")
+        checkpoint = self.at.store.folder / STACKS / str(self.job["name"])
+        found = fit_stacked(
+            [stack_job(one, self.at.tasks) for _, one in stages],
+            device=self.at.place,
+            checkpoint=checkpoint,
+            resume=True,
+            progress=False,
+        )
+        for (key, one), result in zip(stages, found, strict=True):
+            self.at.attempt(
+                "float", key, lambda folder, one=one, result=result: self._keep(folder, one, result)
+            )
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _keep(
+        self, folder: Path, run: Mapping[str, Any], result: NetworkPosterior | RunFailed
+    ) -> Mapping[str, Any]:
+        if isinstance(result, RunFailed):
+            raise result
+        save_posterior(result, folder, overwrite=True)
+        seconds = result.provenance["seconds"]
+        return {"method": _method(run), "task": _task(run), "stacked_seconds": seconds}
 
     def _train(self, folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
         task = self.at.tasks.load(run["task"])
@@ -212,12 +247,6 @@ class _Answers:
     def _rebuilt(self, architecture: Mapping[str, Any]) -> nn.Module:
         """The network that the study itself names: its own factories may be imported."""
         return Architecture.from_json(architecture).build(allow_import=True)
-
-
-def make_network(section: Any, task: Task) -> nn.Module:
-    name, options = named(section, "network", "lenet")
-    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    return network(name, task, **plain)
 
 
 def _method(run: Mapping[str, Any]) -> str:

@@ -51,19 +51,14 @@ def fit(
     posterior's point weights. With ``checkpoint`` a folder is kept from which an interrupted run goes on when
     ``resume`` is given.
     """
-    _check_kinds(network, task, method, budget)
+    check_kinds(network, task, method, budget)
     seed = noise.check_seed(seed)
     if not isinstance(chains, Integral) or chains < 1:
         raise BadInput(
             "chains must be a whole number of at least 1", f"{chains!r}", "leave it at 1 for a single run"
         )
     chains = int(chains)
-    budget = default_budget(method, task) if budget is None else budget
-    budget = budget.for_rows(task.train_rows)
-    if budget.epochs < 1:
-        raise BadInput(
-            "a fit needs at least one epoch", "epochs=0", "give epochs, such as qb.Budget(epochs=20)"
-        )
+    budget = settled_budget(budget, method, task)
     place = choose_device(device)
     begun = time.monotonic()
     members: list[dict[str, Tensor]] = []
@@ -89,14 +84,21 @@ def fit(
         "versions": versions(),
         "device": device_name(place),
     }
-    architecture = getattr(_plain(module), "architecture", None)
+    return fitted(template, members, task, provenance).to(place)
+
+
+def fitted(
+    template: nn.Module, members: list[dict[str, Tensor]], task: Task, provenance: Mapping[str, Any]
+) -> NetworkPosterior:
+    """The posterior of trained members; ``template`` has their structure."""
+    architecture = getattr(_plain(template), "architecture", None)
     return NetworkPosterior(
         template,
         members,
         task.signature,
         architecture=None if architecture is None else architecture.to_json(),
         provenance=provenance,
-    ).to(place)
+    )
 
 
 def attach(network: nn.Module, method: Method, example: Tensor | None = None) -> nn.Module:
@@ -133,7 +135,7 @@ def prepare(
     return module, attachment
 
 
-def _check_kinds(network: object, task: object, method: object, budget: object) -> None:
+def check_kinds(network: object, task: object, method: object, budget: object) -> None:
     """Raise unless each argument of ``fit`` is what its place asks for."""
     if not isinstance(network, nn.Module) and not callable(network):
         raise BadInput("the network must be a module, or a function that makes one", repr(network), _NETWORK)
@@ -200,6 +202,17 @@ def reinitialised(network: nn.Module) -> nn.Module:
                 "give fit a function that builds the network instead of the module",
             )
     return fresh
+
+
+def settled_budget(budget: Budget | None, method: Method, task: Task) -> Budget:
+    """The budget with the epochs that this task's rows ask for; the method's own where none is given."""
+    budget = default_budget(method, task) if budget is None else budget
+    budget = budget.for_rows(task.train_rows)
+    if budget.epochs < 1:
+        raise BadInput(
+            "a fit needs at least one epoch", "epochs=0", "give epochs, such as qb.Budget(epochs=20)"
+        )
+    return budget
 
 
 def default_budget(method: Method, task: Task) -> Budget:

@@ -10,11 +10,11 @@ import hashlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from qbayes.errors import BadInput, Interrupted
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.save import state_to
 from qbayes.tasks import Task
+from qbayes.tasks.source import Batch
 from qbayes.training.budget import Budget, rows_in_epoch, steps_in_epoch
 from qbayes.training.checkpoint import optimizer_tensors, read_checkpoint, restore_optimizer, write_checkpoint
 from qbayes.training.guard import check_epoch_loss, check_state, clip_gradients
@@ -36,6 +37,14 @@ def derived_seed(*parts: int | str) -> int:
     """A 63-bit seed for one purpose, from the run's seed and what it is for."""
     text = "/".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+class Order(Protocol):
+    """Where the order of the rows comes from: a generator, or one for each network of a stack."""
+
+    def get_state(self) -> Tensor: ...
+
+    def set_state(self, new_state: Tensor, /) -> Any: ...
 
 
 @dataclass
@@ -75,7 +84,7 @@ class Loop:
         self.device, self.fingerprint = device, fingerprint
         self.checkpoint, self.progress, self.check = checkpoint, progress, check
         self.before_epoch = before_epoch
-        self.order = torch.Generator().manual_seed(derived_seed(seed, "order"))
+        self.order: Order = torch.Generator().manual_seed(derived_seed(seed, "order"))
         self.noise_seed = derived_seed(seed, "noise")
         self.state = Run()
         self.steps_per_epoch = steps_in_epoch(task.train_rows, budget.batch_size)
@@ -90,21 +99,27 @@ class Loop:
                 self._restore()
             self.module.train()
             self._saved_at = time.monotonic()
-            while self.state.epoch < self.budget.epochs:
+            while self._goes_on():
                 self._epoch()
             self.module.eval()
         if self.checkpoint is not None:
             self._save(order=self.order.get_state())
         return self.state
 
+    def _goes_on(self) -> bool:
+        return self.state.epoch < self.budget.epochs
+
+    def _batches(self) -> Iterator[Batch]:
+        assert isinstance(self.order, torch.Generator)
+        return self.task.training_batches(self.budget.batch_size, self.order, self.device, self.state.epoch)
+
     def _epoch(self) -> None:
         state = self.state
         if self.before_epoch is not None:
             self.before_epoch(state.epoch)
         order_before = self.order.get_state()
-        batches = self.task.training_batches(self.budget.batch_size, self.order, self.device, state.epoch)
         skip = state.step
-        for index, (x, y) in enumerate(batches):
+        for index, (x, y) in enumerate(self._batches()):
             if index < skip:
                 # resumed inside this epoch: these batches are done, the generators are already behind them.
                 if index == skip - 1:
@@ -127,6 +142,19 @@ class Loop:
         rate = budget.rate_at(min(state.epoch * self.steps_per_epoch + state.step, total - 1), total)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
+        loss = self._loss_of(x, y)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.sum().backward()
+        if budget.clip is not None:
+            clip_gradients(self.module.parameters(), budget.clip, stacked=loss.ndim > 0)
+        self.optimizer.step()
+        # the rows lie behind the axis of a stack, which the loss has too.
+        seen = loss.detach() * y.shape[loss.ndim]
+        state.loss_sum = seen if state.loss_sum is None else state.loss_sum + seen
+        state.step += 1
+
+    def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
+        state, budget = self.state, self.budget
         if budget.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast("cuda", torch.bfloat16, enabled=budget.bf16 and self.device.type == "cuda"):
@@ -134,29 +162,28 @@ class Loop:
         if self.check is not None and state.epoch == state.step == 0:
             # the dry run has two rows: some networks change their batch only beyond those.
             self.check(outputs, len(x))
-        loss = self.loss(self.module, _in_float32(outputs), y)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.sum().backward()
-        if budget.clip is not None:
-            clip_gradients(self.module.parameters(), budget.clip, stacked=loss.ndim > 0)
-        self.optimizer.step()
-        seen = loss.detach() * len(x)
-        state.loss_sum = seen if state.loss_sum is None else state.loss_sum + seen
-        state.step += 1
+        return self.loss(self.module, in_float32(outputs), y)
 
     def _end_epoch(self) -> None:
         state = self.state
         assert state.loss_sum is not None
         mean = (state.loss_sum / rows_in_epoch(self.task.train_rows, self.budget.batch_size)).cpu()
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, None
-        check_epoch_loss(mean, state.first_loss, state.epoch)
+        state.losses.append(self._judged(mean))
         state.first_loss = mean if state.first_loss is None else state.first_loss
-        state.losses.append(float(mean.mean()))
         if self.collect(state.epoch, self.budget.epochs):
-            check_state(self.module.state_dict(), state.epoch)
+            self._judge_member()
             state.members.append(state_to(self.module.state_dict(), "cpu"))
         if self.progress is not None:
             self.progress.update(state.epoch, state.losses[-1])
+
+    def _judged(self, mean: Tensor) -> float:
+        """The epoch's loss, when it is sound."""
+        check_epoch_loss(mean, self.state.first_loss, self.state.epoch)
+        return float(mean)
+
+    def _judge_member(self) -> None:
+        check_state(self.module.state_dict(), self.state.epoch)
 
     def _compiled(self) -> Any:
         # CUDA graphs replay a whole step's kernels: small networks are bound by launches otherwise.
@@ -191,9 +218,7 @@ class Loop:
         tensors |= {f"module/{name}": value for name, value in self.module.state_dict().items()}
         for index, member in enumerate(state.members):
             tensors |= {f"member/{index}/{name}": value for name, value in member.items()}
-        tensors |= {"order": order, "order_now": self.order.get_state(), "rng": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            tensors["rng_cuda"] = torch.cuda.get_rng_state(self.device)
+        tensors |= {"order": order, "order_now": self.order.get_state(), **self._noise_states()}
         for name in ("loss_sum", "first_loss"):
             value = getattr(state, name)
             if value is not None:
@@ -205,6 +230,7 @@ class Loop:
             "losses": state.losses,
             "members": len(state.members),
             "numbers": numbers,
+            **self._more_values(),
         }
         write_checkpoint(self.checkpoint, tensors, values)
         self._saved_at = time.monotonic()
@@ -230,16 +256,33 @@ class Loop:
         self.state = Run(
             values["epoch"], values["step"], loss_sum, values["losses"], tensors.get("first_loss"), members
         )
+        self._restore_more(values)
         self.order.set_state(tensors["order"])
         self._kept = tensors
         if values["step"] == 0:
             self._restore_generators()
 
     def _restore_generators(self) -> None:
-        torch.set_rng_state(self._kept["rng"])
         self.order.set_state(self._kept["order_now"])
-        if "rng_cuda" in self._kept:
-            torch.cuda.set_rng_state(self._kept["rng_cuda"], self.device)
+        self._restore_noise(self._kept)
+
+    def _noise_states(self) -> dict[str, Tensor]:
+        states = {"rng": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            states["rng_cuda"] = torch.cuda.get_rng_state(self.device)
+        return states
+
+    def _restore_noise(self, kept: Mapping[str, Tensor]) -> None:
+        torch.set_rng_state(kept["rng"])
+        if "rng_cuda" in kept:
+            torch.cuda.set_rng_state(kept["rng_cuda"], self.device)
+
+    def _more_values(self) -> dict[str, Any]:
+        """What a checkpoint of this kind of loop holds besides, as JSON."""
+        return {}
+
+    def _restore_more(self, values: Mapping[str, Any]) -> None:
+        """Take up what ``_more_values`` gave."""
 
 
 @contextlib.contextmanager
@@ -253,7 +296,7 @@ def _deterministic_cudnn() -> Iterator[None]:
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
 
 
-def _in_float32(outputs: Outputs) -> Outputs:
+def in_float32(outputs: Outputs) -> Outputs:
     """Losses are computed in float32 whatever the network ran in."""
     if isinstance(outputs, Tensor):
         return outputs.float()

@@ -128,15 +128,16 @@ function saver(words, label, act) {
 function listen(panel) {
   let here = null;
   const go = (point) => { here = point; showTip(panel, point); };
+  const leave = () => { here = null; hideTip(panel); };
   panel.svg.addEventListener("pointermove", (event) => {
     const box = panel.svg.getBoundingClientRect();
     const point = nearestPoint(panel, event.clientX - box.left, event.clientY - box.top);
     if (point) go(point);
   });
-  panel.svg.addEventListener("pointerleave", () => hideTip(panel));
-  panel.svg.addEventListener("blur", () => hideTip(panel));
+  panel.svg.addEventListener("pointerleave", leave);
+  panel.svg.addEventListener("blur", leave);
   panel.svg.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") { hideTip(panel); return; }
+    if (event.key === "Escape") { leave(); return; }
     const sideways = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const upwards = { ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (!sideways && !upwards) return;

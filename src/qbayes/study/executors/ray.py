@@ -12,9 +12,9 @@ import os
 import queue
 import subprocess
 import sys
-import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ from qbayes.study.executors.local import workers_that_fit
 from qbayes.study.executors.ray_cluster import no_answer
 from qbayes.study.store import LOGS
 
-# seconds: for importing torch and Ray and joining a cluster; for starting one; for leaving.
-_JOIN, _START, _LEAVE = 15.0, 90.0, 10.0
+# seconds: for a process to import torch; to join a cluster, or to start one; to get ready; to leave.
+_WAKE, _JOIN, _START, _READY, _LEAVE = 60.0, 15.0, 60.0, 60.0, 10.0
 _ADDRESS = "RAY_ADDRESS"  # where Ray's own tools name the cluster they were started in
-_READY, _ENDED, _SLOTS, _REFUSED = "ready", "ended", "slots", "refused"
+_ENDED, _SLOTS, _REFUSED = "ended", "slots", "refused"
 Message = dict[str, Any]
 
 
@@ -72,14 +72,16 @@ class Ray(Executor):
             "shared": shared,
             "paths": _paths(),
         }
-        # what is said before the store may be touched.
-        self._opened = contextlib.ExitStack()
-        self._early = self._opened.enter_context(tempfile.TemporaryFile())
+        # what is printed before the store may be touched.
+        self._early: deque[bytes] = deque(maxlen=20)
         self._process = self._start(threads)
         threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._listen_early, daemon=True).start()
         try:
             self._send(asked)
-            self._await_ready()
+            self._await("awake", _WAKE)
+            self._await("joined", _START if self._address is None else _JOIN)
+            self._await("ready", _READY)
         except BaseException:
             self.close()
             raise
@@ -106,9 +108,9 @@ class Ray(Executor):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdin is not None and not self._process.stdin.closed:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        self._opened.close()
 
     def _start(self, threads: int) -> "subprocess.Popen[bytes]":
         environment = {
@@ -121,7 +123,7 @@ class Ray(Executor):
             [sys.executable, "-m", ray_driver.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._early,
+            stderr=subprocess.PIPE,
             env=environment,
             start_new_session=True,  # Ctrl-C is for the one who leads.
         )
@@ -136,25 +138,33 @@ class Ray(Executor):
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._messages.put(json.loads(line))
+        with self._process.stdout as lines:
+            for line in lines:
+                self._messages.put(json.loads(line))
         self._messages.put({"kind": _ENDED, "code": self._process.wait()})
 
-    def _await_ready(self) -> None:
-        limit = _START if self._address is None else _JOIN
+    def _listen_early(self) -> None:
+        """Until the log is in the store."""
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            self._early.extend(lines)
+
+    def _await(self, kind: str, limit: float) -> None:
         deadline = time.monotonic() + limit
         while (left := deadline - time.monotonic()) > 0:
-            for message in self._take(left):
-                if message["kind"] == _READY:
+            with contextlib.suppress(queue.Empty):
+                message = self._messages.get(timeout=left)
+                if message["kind"] == kind:
                     return
                 self._heard(message)
         self._process.kill()
-        if self._address is None:
-            raise RunFailed(
-                "Ray must start on this machine", f"it had not after {limit:.0f} s: {self._last_words()}",
-                "try again when the machine is less busy, or use --executor local",
-            )  # fmt: skip
-        raise no_answer(self._address, f"no answer within {limit:.0f} s")
+        if self._address is not None and kind == "joined":
+            raise no_answer(self._address, f"no answer within {limit:.0f} s")
+        raise RunFailed(
+            "Ray must start on this machine",
+            f"it had not after {limit:.0f} s: {self._last_words()}",
+            "try again when the machine is less busy, or use --executor local",
+        )
 
     def _take(self, seconds: float) -> list[Message]:
         """The messages that are there, or the first to come."""
@@ -183,9 +193,8 @@ class Ray(Executor):
 
     def _last_words(self) -> str:
         """The last line that the process with Ray has printed."""
-        self._early.seek(0)
         log = self._conditions.store / LOGS / ray_driver.LOG
-        text = self._early.read() + (log.read_bytes() if log.exists() else b"")
+        text = b"".join(self._early) + (log.read_bytes() if log.exists() else b"")
         lines = text.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 

@@ -7,7 +7,6 @@ minutes to reach an address, and ends its process when the cluster is gone. None
 import json
 import os
 import queue
-import socket
 import sys
 import threading
 import time
@@ -66,7 +65,7 @@ class Driver:
         self._slots, self._counted = 0, 0.0
 
     def say(self, kind: str, **values: Any) -> None:
-        self._events.write(json.dumps({"kind": kind, **values}) + "\n")
+        _say(self._events, kind, **values)
 
     def count(self) -> None:
         """Say how many jobs the nodes carry, when that has changed: nodes come and go."""
@@ -161,6 +160,10 @@ class Driver:
         self._beacon.close()
 
 
+def _say(events: TextIO, kind: str, **values: Any) -> None:
+    events.write(json.dumps({"kind": kind, **values}) + "\n")
+
+
 def _task() -> Any:
     """The task of a job. Defined here, it travels whole; the node finds qbayes where this process did."""
     import ray
@@ -196,15 +199,16 @@ def main() -> None:
     threading.Thread(target=_read, args=(messages,), daemon=True).start()
     asked = messages.get()
     assert asked is not None
+    _say(events, "awake")
     try:
         connect(asked["address"], asked["cpus"])
+        _say(events, "joined")
         driver = Driver(asked, events)
     except BadInput as error:
-        refusal = {"kind": "refused", "must": error.must, "got": error.got, "do": error.do}
-        events.write(json.dumps(refusal) + "\n")
+        _say(events, "refused", must=error.must, got=error.got, do=error.do)
         return
     _log_into(Path(asked["store"]) / LOGS)
-    driver.say("ready", text=socket.gethostname())
+    driver.say("ready")
     _serve(driver, messages)
     driver.close()
 

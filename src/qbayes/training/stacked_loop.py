@@ -1,0 +1,115 @@
+"""The training loop of a stack: as for one network, but each one's trouble is its own."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import RunFailed
+from qbayes.methods.base import Method
+from qbayes.posterior.likelihood import Outputs
+from qbayes.tasks import Task
+from qbayes.tasks.source import Batch
+from qbayes.training.budget import Budget
+from qbayes.training.guard import check_epoch_loss, check_state
+from qbayes.training.loop import Loop
+from qbayes.training.progress import TrainingProgress
+from qbayes.training.stacked_network import Stack
+from qbayes.training.stacked_noise import NoiseGenerators, OrderGenerators
+from qbayes.training.stacked_rows import StackedRows
+
+
+class StackLoop(Loop):
+    """Trains a ``Stack``; a network that fails is passed over from then on, and the others go on.
+
+    It stays in the stack, so that the others keep their bits: no operation mixes networks.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        tasks: Sequence[Task],
+        budget: Budget,
+        method: Method,
+        optimizer: torch.optim.Optimizer,
+        *,
+        order: OrderGenerators,
+        noise: NoiseGenerators,
+        device: torch.device,
+        fingerprint: str,
+        checkpoint: Path | None,
+        progress: TrainingProgress | None,
+    ) -> None:
+        super().__init__(
+            stack,
+            tasks[0],
+            budget,
+            _as_given,
+            optimizer,
+            method.collect,
+            seed=0,
+            device=device,
+            fingerprint=fingerprint,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+        self.stack, self.order, self.orders, self.noise = stack, order, order, noise
+        self.rows = StackedRows(tasks, device)
+        self.failures: dict[int, RunFailed] = {}
+        # one list an epoch, with one loss a network.
+        self.history: list[list[float]] = []
+
+    @property
+    def alive(self) -> list[int]:
+        return [network for network in range(len(self.orders.generators)) if network not in self.failures]
+
+    def _goes_on(self) -> bool:
+        return super()._goes_on() and bool(self.alive)
+
+    def _batches(self) -> Iterator[Batch]:
+        return self.rows.batches(self.budget.batch_size, self.orders)
+
+    def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.stack(x, y)
+
+    def _judged(self, mean: Tensor) -> float:
+        first, epoch = self.state.first_loss, self.state.epoch
+        self._note(
+            lambda network: check_epoch_loss(mean[network], None if first is None else first[network], epoch)
+        )
+        self.history.append(mean.tolist())
+        return float(mean[self.alive].mean()) if self.alive else float("nan")
+
+    def _judge_member(self) -> None:
+        state = self.stack.state_dict()
+        self._note(lambda network: check_state(self.stack.split(state, network), self.state.epoch))
+
+    def _note(self, check: Callable[[int], None]) -> None:
+        """Keep the failure of each network that does not pass."""
+        for network in self.alive:
+            try:
+                check(network)
+            except RunFailed as failure:
+                self.failures[network] = failure
+
+    def _noise_states(self) -> dict[str, Tensor]:
+        return {"rng": self.noise.get_state()}
+
+    def _restore_noise(self, kept: Mapping[str, Tensor]) -> None:
+        self.noise.set_state(kept["rng"])
+
+    def _more_values(self) -> dict[str, Any]:
+        failures = {str(network): [f.must, f.got, f.do] for network, f in self.failures.items()}
+        return {"history": self.history, "failures": failures}
+
+    def _restore_more(self, values: Mapping[str, Any]) -> None:
+        self.history = values["history"]
+        self.failures = {int(network): RunFailed(*parts) for network, parts in values["failures"].items()}
+
+
+def _as_given(module: nn.Module, outputs: Outputs, target: Tensor) -> Tensor:
+    """A stack gives losses, not outputs."""
+    assert isinstance(outputs, Tensor)
+    return outputs
