@@ -8,7 +8,7 @@ JOBS ?= 2
 .PHONY: help demo test test-full lint format bench docs clean
 
 help:
-	@echo "make demo       train the four methods on the embedded digits; scores and a figure in runs/demo"
+	@echo "make demo       two studies on embedded data, four methods, float to 2 bits; pages in runs/demo"
 	@echo "make test       the tests, without the long matrices (JOBS=$(JOBS) processes)"
 	@echo "make test-full  all tests"
 	@echo "make lint       ruff, pyright, import-linter"
@@ -29,7 +29,6 @@ help:
 
 demo: .venv/.installed
 	$(RUN)/python -m qbayes.cli.demo --out runs/demo
-	@echo "the report is in runs/demo"
 
 test: .venv/.installed
 	$(TEST) -n $(JOBS)

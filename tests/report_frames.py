@@ -186,14 +186,16 @@ def uci_rows(
     ]
 
 
-def draws_rows(draws: Sequence[int] = (1, 2, 5, 10, 20, 50, 100)) -> list[dict[str, Any]]:
+def draws_rows(
+    draws: Sequence[int] = (1, 2, 5, 10, 20, 50, 100), task: str = "digits"
+) -> list[dict[str, Any]]:
     """A study over the number of draws, float and W8A8."""
     rows = []
     for count in draws:
         for method in METHODS:
             for bits in (None, (8, 8)):
                 extra = {"draws": count, "axis:evaluate.draws": count}
-                row = classified(plain("digits", "lenet", method, 0, bits, **extra), shifts=False)
+                row = classified(plain(task, "lenet", method, 0, bits, **extra), shifts=False)
                 row["nll"] += 0.0 if method == "pointwise" else 0.05 / count
                 rows.append(row)
     return rows

@@ -1,34 +1,81 @@
 """The demo trains, scores, draws, and keeps its hands off folders that are not its own."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from qbayes.cli.demo import STUDIES
 from qbayes.cli.demo_figure import Panel, draw
+from qbayes.study.shipped import study_file
 
 Cli = Callable[..., Any]
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def test_demo_runs_twice_in_its_own_folder(cli: Cli, tmp_path: Path) -> None:
+DIGITS = """
+[study]
+name = "digits"
+question = "Does the demo run?"
+
+[run]
+task = "digits"
+network = {name = "lenet", style = "relu"}
+method = "pointwise"
+training = {epochs = 1, batch_size = 128}
+quantise = {epochs = 0}
+evaluate = {draws = 2, backend = "auto"}
+
+[axes]
+method = ["pointwise", "mcd"]
+precision = ["float", "W8A8"]
+"""
+DIABETES = """
+[study]
+name = "diabetes"
+
+[run]
+task = "diabetes"
+network = {name = "mlp", hidden = [8], noise = "constant"}
+method = "pointwise"
+training = {epochs = 2}
+quantise = {epochs = 0}
+
+[axes]
+task = [{name = "diabetes", split = [0, 1, 2]}]
+precision = ["float", "W4A4"]
+"""
+
+
+def test_demo_runs_studies_and_goes_on_where_it_was(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    first = cli("demo", "--out", folder, "--epochs", 1, "--draws", 1)
+    files = [tmp_path / "digits.toml", tmp_path / "diabetes.toml"]
+    for path, text in zip(files, (DIGITS, DIABETES), strict=True):
+        path.write_text(text)
+    asked = ["demo", "--out", folder, "--study", files[0], "--study", files[1]]
+    first = cli(*asked)
     assert first.code == 0, first.err
-    for words in ("pointwise", "mcd", "bbb", "sghmc", "AUROC", "seconds", str(folder / "digits.png")):
+    for words in ("pointwise", "mcd", "W8A8", "RMSE", "claims", str(folder / "digits.png")):
         assert words in first.out
-    again = cli("demo", "--out", folder, "--epochs", 2, "--draws", 2, "--seed", 1, "--json")
-    assert again.code == 0, again.err
-    scores = json.loads((folder / "scores.json").read_text())
-    assert again.json["scores"] == scores
-    assert {name: scores[name]["meta"]["method"]["name"] for name in scores} == {
-        name: name for name in ("pointwise", "mcd", "bbb", "sghmc")
-    }
-    assert all(set(scores[name]["shifted"]["rotation"]) == set("12345") for name in scores)
+    for name in ("digits", "diabetes"):
+        page = folder / name / "report" / "index.html"
+        assert str(page) in first.out
+        assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert (folder / "digits.png").read_bytes().startswith(PNG)
+    rows = (folder / "digits" / "results.jsonl").read_bytes()
+    again = cli(*asked, "--json")
+    assert again.code == 0, again.err
+    assert [(one["study"], one["done"], one["runs"]) for one in again.json["studies"]] == [
+        ("digits", 4, 4),
+        ("diabetes", 6, 6),
+    ]
+    assert (folder / "digits" / "results.jsonl").read_bytes() == rows
+
+
+def test_the_demo_is_two_of_the_shipped_studies() -> None:
+    assert [study_file(name).stem for name in STUDIES] == ["digits", "diabetes"]
 
 
 def test_demo_refuses_a_folder_of_somebody_else(cli: Cli, tmp_path: Path) -> None:

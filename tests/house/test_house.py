@@ -21,7 +21,18 @@ SOURCES = sorted(SRC.rglob("*.py"))
 LONGEST = 400
 
 CORE = {"torch", "numpy", "sklearn", "scipy", "safetensors", "typer", "rich", "click", "qbayes"}
-EXTRAS = {"matplotlib", "pandas", "torchmetrics", "onnx", "onnxruntime", "ray", "openvino", "pytest"}
+EXTRAS = {
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "playwright",
+    "torchmetrics",
+    "onnx",
+    "onnxruntime",
+    "ray",
+    "openvino",
+    "pytest",
+}
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".c", ".h", ".json", ".cfg", ".sh", ""}
 NOT_OURS = {".git", ".venv", "site", "runs", "data", "build", "dist", "node_modules", "shared"}
 FOREIGN_PATH = re.compile(r"/(wor[k]|far[m]|hom[e]|roo[t])/")

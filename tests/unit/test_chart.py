@@ -1,6 +1,7 @@
 """Charts are values that check themselves; their numbers survive CSV, JSON and the files for papers."""
 
 import csv
+import dataclasses
 import importlib.util
 import io
 import json
@@ -212,9 +213,11 @@ def test_panels_side_by_side_share_a_sheet_and_others_do_not() -> None:
 
 def test_a_name_with_dollar_signs_is_not_mathematics(tmp_path: Path) -> None:
     series = Series("$\\bad{$", "mcd", ("8",), (1.0,))
-    made = chart(series=series, choices={"metric": "$x_{"})
+    made = dataclasses.replace(chart(series=series), x_label="$x_{", y_label="$\\no$")
     svg = next(path for path in write_static([Plate(Shown(), (made,))], tmp_path) if path.suffix == ".svg")
-    assert "$x_{" in svg.read_text(encoding="utf-8")
+    text = svg.read_text(encoding="utf-8")
+    assert "$x_{" in text
+    assert "$\\no$" in text
 
 
 def test_without_matplotlib_static_files_are_refused_before_anything(

@@ -152,6 +152,18 @@ def test_what_is_not_comparable_is_never_averaged() -> None:
         assert series.y[series.x.index("4")] == pytest.approx(100 * np.mean(expected))
 
 
+def test_one_method_with_two_sets_of_options_makes_two_charts() -> None:
+    rows = image_rows(methods=("sghmc",), precisions=EQUAL_SWEEP)
+    more = [{**row, "run": key(row["run"], 8), "float": key(row["float"], 8)} for row in rows]
+    for name, some in {"sghmc": rows, "sghmc, members=8": more}.items():
+        for row in some:
+            row["axis:method"] = name
+    drawn = charts_of("equal_bits", frame_of([*rows, *more]))
+    charts = [chart for chart in drawn if chart.choices["metric"] == "error"]
+    assert [chart.choices["method"] for chart in charts] == ["sghmc", "sghmc, members=8"]
+    assert all("3 seeds" in chart.series[0].labels for chart in charts)
+
+
 def test_a_quantised_run_is_beside_the_float_run_of_as_many_draws() -> None:
     groups = groups_of(frame_of(draws_rows((1, 20))))
     assert len(groups) == 2

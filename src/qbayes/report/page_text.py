@@ -81,7 +81,11 @@ def provenance(frame: Frame) -> str:
     versions = frame.header.get("versions")
     if isinstance(versions, Mapping):
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    written = frame.header.get("header")
+    expected = written.get("expect") if isinstance(written, Mapping) else None
     facts |= _stages(frame)
+    if expected:
+        facts["expected before it ran"] = str(expected)
     pairs = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f'<dl class="facts">{"".join(pairs)}</dl>'
 

@@ -15,8 +15,7 @@ from qbayes.report.figures.base import Plate, chart_name
 FORMATS = ("svg", "pdf")
 INK, QUIET, FAINT = "#222222", "#6b6b6b", "#d0d0d0"
 MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "down": "v"}
-PANEL = (2.5, 2.0)  # inches: three beside each other fill a page of text
-HEAD = 0.3  # inches for the legend
+PANEL = (2.5, 1.95)  # inches: three beside each other fill a page of text
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8.5,
@@ -78,53 +77,66 @@ def sheets(plate: Plate) -> list[tuple[str, list[Chart]]]:
 
 def paint_sheet(sheet: Any, charts: Sequence[Chart], beside: str, *, same_y: bool) -> None:
     """Panels in rows of at most three, with one legend above them where they have the same groups."""
-    columns = min(3, len(charts)) if len(charts) != 4 else 2
+    columns = 2 if len(charts) == 4 else min(3, len(charts))
     rows = -(-len(charts) // columns)
-    sheet.set_size_inches(PANEL[0] * columns, PANEL[1] * rows + HEAD)
-    height = PANEL[1] * rows + HEAD
-    panels = sheet.subplots(rows, columns, squeeze=False, sharey=same_y).ravel()
-    sheet.subplots_adjust(
-        left=0.62 / (PANEL[0] * columns),
-        right=1 - 0.08 / (PANEL[0] * columns),
-        top=1 - (HEAD + 0.22) / height,
-        bottom=0.45 / height,
-        hspace=0.5,
-        wspace=0.3,
-    )
     alike = len({tuple(series.group for series in chart.series) for chart in charts}) == 1
+    in_row = 2 * columns + 1  # names of the legend
+    turned = 0.3 if any(map(_crowded, charts)) else 0.0  # inches
+    head = 0.12 + 0.16 * -(-len(charts[0].series) // in_row) if alike else 0.05
+    width, height = PANEL[0] * columns, (PANEL[1] + turned) * rows + head
+    sheet.set_size_inches(width, height)
+    both = charts[0].kind == "reliability"
+    panels = sheet.subplots(rows, columns, squeeze=False, sharey=same_y, sharex=both).ravel()
+    edges = {"left": 0.55 / width, "right": 1 - 0.1 / width, "top": 1 - (head + 0.2) / height}
+    sheet.subplots_adjust(**edges, bottom=(0.42 + turned) / height, hspace=0.48 + turned, wspace=0.26)
     for axes, chart in zip(panels, charts, strict=False):
-        paint(axes, chart, chart.choices.get(beside, chart.title))
+        paint(axes, chart, heading(chart, beside))
         if not alike:
             _legend(axes, *axes.get_legend_handles_labels())
+    for axes, chart in zip(panels, charts, strict=False):
+        axes.tick_params(labelbottom=True)
+        if chart.diagonal:
+            _draw_equality(axes)
     for axes in panels[len(charts) :]:
         axes.set_axis_off()
     if alike:
         handles, names = panels[0].get_legend_handles_labels()
-        _legend(sheet, handles, names, loc="upper center", ncols=max(1, min(len(names), 2 * columns)))
+        _legend(sheet, handles, names, loc="upper center", ncols=in_row)
+
+
+def heading(chart: Chart, beside: str) -> str:
+    """What tells a panel from its neighbours: what is on its y axis, or that and what was chosen."""
+    chosen = chart.choices.get(beside)
+    return (
+        chart.y_label if chosen is None or beside in ("metric", "measure") else f"{chosen}: {chart.y_label}"
+    )
 
 
 def paint(axes: Any, chart: Chart, title: str) -> None:
-    """Draw a chart on matplotlib's axes."""
+    """Draw a chart on matplotlib's axes; the name of the y axis stands above it, in the title."""
     styles = {"": NEUTRAL, **styles_of(series.group for series in chart.series)}
     PAINTERS[chart.kind](axes, chart, styles)
     # names are data, not mathematics: a dollar sign in one stays a dollar sign.
     axes.set_title(title, loc="left", parse_math=False)
     axes.set_xlabel(chart.x_label, parse_math=False)
-    axes.set_ylabel(chart.y_label, parse_math=False)
     _set_scales(axes, chart)
-    if chart.diagonal:
-        numbers = [float(value) for series in chart.series for value in (*series.x, *series.y)]
-        ends = (min(numbers), max(numbers))
-        axes.plot(ends, ends, color=FAINT, linewidth=0.8, zorder=0)
     if chart.level is not None:
         axes.axhline(chart.level, color=QUIET, linewidth=0.8, linestyle=":", zorder=0)
     axes.grid(axis="y", color="#ececec", linewidth=0.6)
     axes.set_axisbelow(True)
 
 
+def _draw_equality(axes: Any) -> None:
+    """The line y = x across the panel, which does not move its ends."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    ends = (max(left, low), min(right, high))
+    axes.plot(ends, ends, color=FAINT, linewidth=0.8, zorder=0, scalex=False, scaley=False)
+
+
 def _legend(place: Any, handles: Sequence[Any], names: Sequence[str], **options: Any) -> None:
     if len(names) > 1:
-        for text in place.legend(handles, names, **options).get_texts():
+        spacing = {"columnspacing": 1.2, "handletextpad": 0.5}
+        for text in place.legend(handles, names, **spacing, **options).get_texts():
             text.set_parse_math(False)
 
 
@@ -144,8 +156,12 @@ def _set_scales(axes: Any, chart: Chart) -> None:
         axes.set_ylim(bottom=0)
     if chart.categories:
         names = [name.replace("$", r"\$") for name in chart.categories]
-        crowded = sum(map(len, chart.categories)) > 40
-        axes.set_xticks(range(len(names)), names, rotation=60 if crowded else 0)
+        axes.set_xticks(range(len(names)), names, rotation=45 if _crowded(chart) else 0)
+
+
+def _crowded(chart: Chart) -> bool:
+    """Whether the names under the axis must be turned."""
+    return sum(map(len, chart.categories)) > 26
 
 
 def _root(values: np.ndarray) -> np.ndarray:
@@ -237,10 +253,8 @@ def _reliability(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
         style, x = styles[series.group], _places(chart, series)
         axes.plot(x, series.y, **{**_pen(series, style), "markersize": 2, "linewidth": 1})
         # the area says how many rows are behind a point.
-        area = 4 + 120 * np.array(series.weight or np.zeros(len(x)))
+        area = 3 + 45 * np.array(series.weight or np.zeros(len(x)))
         axes.scatter(x, series.y, s=area, color=style.light, alpha=0.6, linewidth=0)
-    axes.set_xlim(0, 103)
-    axes.set_ylim(0, 103)
 
 
 NEUTRAL = Style("", "", QUIET, QUIET, "circle")

@@ -205,7 +205,9 @@ class _Leader:
             self._ready.append(event.job)
             return
         job = self._jobs[event.job]
-        self._table.store.fail(*_first_stage(job), f"its worker died {times} times: {event.text}")
+        for stage, key in _blamed(job):
+            if not self._table.store.is_done(stage, key):
+                self._table.store.fail(stage, key, f"its worker died {times} times: {event.text}")
         self._end(job)
 
     def _end(self, job: Job) -> None:
@@ -235,10 +237,10 @@ class _Leader:
         )
 
 
-def _first_stage(job: Job) -> tuple[str, str]:
-    """The stage that is blamed for a job whose workers died."""
+def _blamed(job: Job) -> list[tuple[str, str]]:
+    """The stages that fail where a job's workers died: those that it begins with."""
     if job.kind == "float":
-        return "float", job.payload["stages"][0][0]
+        return [("float", key) for key, _ in job.payload["stages"]]
     if job.payload["quantised"] is not None:
-        return "quantised", job.payload["quantised"]
-    return "scores", job.runs[0]
+        return [("quantised", job.payload["quantised"])]
+    return [("scores", key) for key in job.runs]

@@ -37,6 +37,17 @@ from qbayes.training.fit import choose_device, fit
 from qbayes.training.stacked import fit_stacked
 
 PROGRAM, ROW, ROWS = "program.qbayes", "row.json", "rows.safetensors"
+# what a network or a method may raise on its own: that run fails, the others go on.
+FAILURES = (
+    QbayesError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    MemoryError,
+)
 Job = Mapping[str, Any]
 Say = Callable[[str], None]
 
@@ -71,9 +82,9 @@ class Workplace:
         folder = self.store.begin(stage, key)
         try:
             record = do(folder)
-        except (StoreFull, Interrupted, OSError):
+        except (StoreFull, Interrupted):
             raise
-        except (QbayesError, RuntimeError, ValueError, TypeError, MemoryError) as error:
+        except FAILURES as error:
             self.store.fail(stage, key, reason_of(error))
             return False
         seconds = record.get("stacked_seconds", time.monotonic() - begun)
@@ -109,13 +120,19 @@ class _Floats:
         run = stages[0][1]
         self.at.say(f"{len(stages)} × {_method(run)} on {_task(run)} and others, stacked")
         checkpoint = self.at.store.folder / STACKS / str(self.job["name"])
-        found = fit_stacked(
-            [stack_job(one, self.at.tasks) for _, one in stages],
-            device=self.at.place,
-            checkpoint=checkpoint,
-            resume=True,
-            progress=False,
-        )
+        try:
+            found = fit_stacked(
+                [stack_job(one, self.at.tasks) for _, one in stages],
+                device=self.at.place,
+                checkpoint=checkpoint,
+                resume=True,
+                progress=False,
+            )
+        except FAILURES as error:
+            for key, _ in stages:
+                if not self.at.store.is_done("float", key):
+                    self.at.store.fail("float", key, reason_of(error))
+            return
         for (key, one), result in zip(stages, found, strict=True):
             self.at.attempt(
                 "float", key, lambda folder, one=one, result=result: self._keep(folder, one, result)

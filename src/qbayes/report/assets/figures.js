@@ -157,7 +157,6 @@ function neighbour(panel, here, sideways, upwards) {
 }
 
 function showTip(panel, point) {
-  panel.svg.querySelector(".cursor")?.remove();
   panel.svg.querySelector(".ring")?.remove();
   panel.svg.append(shape("circle", { class: "ring", cx: point.x.toFixed(1), cy: point.y.toFixed(1), r: 7 }));
   tip.replaceChildren(...tipLines(panel, point));
@@ -240,7 +239,7 @@ function save(name, type, text) {
 /** The switches of all figures: the task, and the methods. */
 function drawGlobal(figures) {
   const place = document.getElementById("global");
-  const tasks = [...new Set(figures.flatMap((figure) => figure.charts.map((chart) => chart.choices.task)).filter(Boolean))];
+  const tasks = tasksOf(figures);
   if (tasks.length > 1) {
     shared.task = tasks[0];
     place.append(chooser("task", tasks.map((task) => [task, task]), tasks[0], (next) => { shared.task = next; drawAll(); }));
@@ -257,6 +256,16 @@ function drawGlobal(figures) {
     return button;
   });
   if (buttons.length) place.append(element("div", { class: "groups", role: "group", "aria-label": "Methods" }, ...buttons));
+}
+
+/** The tasks of all figures, those first that most figures show. */
+function tasksOf(figures) {
+  const counts = new Map();
+  for (const figure of figures) {
+    const own = new Set(figure.charts.map((chart) => chart.choices.task).filter(Boolean));
+    for (const task of own) counts.set(task, (counts.get(task) ?? 0) + 1);
+  }
+  return [...counts].sort((a, b) => b[1] - a[1]).map(([task]) => task);
 }
 
 const drawAll = () => plates.forEach((plate) => plate.draw());

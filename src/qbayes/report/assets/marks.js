@@ -67,7 +67,7 @@ function drawLines(panel, chart) {
       panel.marks.append(marker(series.group, x, y, 3.6, (apart && k === 0) || series.dashed));
       panel.point(x, y, series, k);
     });
-    panel.name(series, places.at(-1)[1], ways);
+    panel.name(series, places.at(-1)[1]);
   });
 }
 
@@ -119,6 +119,10 @@ function drawBars(panel, chart) {
       const top = panel.y(y);
       const size = { x: (left + 1).toFixed(1), y: top.toFixed(1), width: (wide - 2).toFixed(1), height: Math.max(0.5, panel.bottom - top).toFixed(1) };
       panel.marks.append(coloured(shape("rect", { class: "mark-bar", ...size }), series.group, "fill"));
+      if (series.low) {
+        const spread = `M${(left + wide / 2).toFixed(1)} ${panel.y(series.low[k]).toFixed(1)}V${panel.y(series.high[k]).toFixed(1)}`;
+        panel.marks.append(shape("path", { class: "mark-reach", d: spread }));
+      }
       panel.point(left + wide / 2, top, series, k);
     });
   });

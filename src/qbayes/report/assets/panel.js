@@ -55,16 +55,23 @@ function frameOf(chart, width, head, ends, kind) {
   panel.y = makeScale(kind, ...ends, panel.bottom, top, kind === "log" ? yRoom + 2 : yRoom);
   panel.x = chart.categories ? categoryScale(panel) : numberScale(panel, chart, ends);
   panel.point = (x, y, series, k) => panel.points.push({ x, y, series, k });
-  panel.name = (series, y, ways) => panel.names.push({ series, y, words: ways ? series.name : nameOf(chart, series) });
+  panel.name = (series, y) => panel.names.push({ series, y, words: nameOf(chart, series) });
   panel.label = (x, y, words) => placeLabel(panel, x, y, words);
   return panel;
 }
 
-const nameOf = (chart, series) => (chart.series.some((one) => one.dashed) ? series.name : (GROUPS[series.group]?.short ?? series.name));
+/** What stands at the end of a line: the way of one method, or the method's short name. */
+function nameOf(chart, series) {
+  const ways = chart.series.some((one) => one.dashed);
+  return shortened(ways ? series.name : (GROUPS[series.group]?.short ?? series.name), 12);
+}
+
+/** Words cut to at most `most` characters. */
+const shortened = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
 
 /** Whether the names under the axis need to be turned. */
 function crowded(chart, width) {
-  const letters = (chart.categories ?? []).reduce((sum, name) => sum + name.length + 1.5, 0);
+  const letters = (chart.categories ?? []).reduce((sum, name) => sum + Math.min(name.length, 16) + 1.5, 0);
   return letters * WIDE > width - 110;
 }
 
@@ -94,8 +101,9 @@ function numberScale(panel, chart, yEnds) {
 
 function drawAxes(panel, chart) {
   const { svg, left, right, bottom } = panel;
-  svg.append(shape("text", { class: "head", x: 0, y: 13 }, panel.head));
-  if (panel.head !== chart.y) svg.append(shape("text", { x: 0, y: 30 }, chart.y));
+  const most = Math.floor(panel.width / WIDE / 1.3);
+  svg.append(shape("text", { class: "head", x: 0, y: 13 }, shortened(panel.head, most)));
+  if (panel.head !== chart.y) svg.append(shape("text", { x: 0, y: 30 }, shortened(chart.y, most)));
   for (const tick of panel.y.ticks) {
     const y = panel.y(tick).toFixed(1);
     svg.append(shape("path", { class: "gridline", d: `M${left} ${y}H${right}` }));
@@ -104,12 +112,12 @@ function drawAxes(panel, chart) {
   svg.append(shape("path", { class: "axis", d: `M${left} ${bottom}H${right}` }));
   for (const tick of panel.x.ticks) {
     const x = panel.x(tick).toFixed(1);
-    const words = typeof tick === "string" ? tick : shortNumber(tick);
+    const words = typeof tick === "string" ? shortened(tick, 16) : shortNumber(tick);
     const turn = panel.rotated ? { "text-anchor": "end", transform: `rotate(-45 ${x} ${bottom + 13})` } : { "text-anchor": "middle" };
     svg.append(shape("text", { x, y: bottom + 15, ...turn }, words));
   }
   const middle = ((left + right) / 2).toFixed(1);
-  svg.append(shape("text", { x: middle, y: panel.height - 4, "text-anchor": "middle" }, chart.x));
+  svg.append(shape("text", { x: middle, y: panel.height - 4, "text-anchor": "middle" }, shortened(chart.x, Math.floor(panel.width / WIDE))));
   drawGuides(panel, chart);
 }
 

@@ -21,6 +21,7 @@ from qbayes.report.figures.points import (
 from qbayes.report.figures.sweep import MAIN, MORE, NAMES
 from qbayes.report.frame import Frame, Row, natural
 
+LABELS = {"evaluate.draws": "draws", "precision.noise": "bits of ε", "precision.sigma": "bits of σ"}
 METRICS = (*MAIN, "confusion/auroc", *MORE)
 
 
@@ -31,7 +32,7 @@ class Axes(Figure):
     name = "axes"
     title = "Over the study's other axes"
     caption = "Means over seeds; whiskers: the lowest and the highest seed."
-    place = 25
+    place = 5
 
     def draw(self, frame: Frame) -> list[Chart]:
         charts: list[Chart] = []
@@ -110,7 +111,7 @@ def _chart(axis: str, rows: Sequence[Row], chosen: dict[str, str], metric: str) 
     chart = Chart(
         name=chart_name(Axes.name, choices),
         title=f"{shown} over {name}, {rows[0].get('task')}",
-        x_label=name,
+        x_label=LABELS.get(name, name),
         y_label=unit(metric).axis if metric not in NAMES else f"{shown}, nat",
         kind="lines",
         series=tuple(made),

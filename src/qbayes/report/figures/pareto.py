@@ -10,9 +10,9 @@ from qbayes.report.frame import Frame, Row
 
 COSTS = {
     "bytes": ("size", "size of the file, MB", 1e-6),
-    "bit_operations": ("bit operations", "bit operations of a draw and row, millions", 1e-6),
+    "bit_operations": ("bit operations", "10⁶ bit operations a draw and row", 1e-6),
 }
-METRICS = ("error", "ece", "nll", "rmse", "crps")
+METRICS = ("error", "rmse", "ece", "nll", "crps")
 
 
 @FIGURES.register("pareto")

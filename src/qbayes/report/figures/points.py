@@ -18,7 +18,7 @@ from qbayes.report.frame import Frame, Row, natural
 COLUMNS = ("task", "network", "recipe", "scheme", "training", "draws", "backend")
 REPEATS = ("method", "precision", "seed", "fold")
 # Axes that other figures show already, or that are repeats.
-SHOWN_ELSEWHERE = {"seed", "task", "method", "precision", "weight", "activation", "fold"}
+SHOWN_ELSEWHERE = {"seed", "task", "method", "precision", "weight", "activation", "fold", "split"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def groups_of(frame: Frame, *, apart: Sequence[str] = ()) -> list[Group]:
 
 def free_axes(frame: Frame) -> list[str]:
     """Axes of the study that the named columns do not determine: their values split the rows further."""
-    return [axis for axis in _axes(frame) if not _shown_elsewhere(axis) and _splits(frame, axis)]
+    return [axis for axis in _axes(frame) if _splits(frame, axis)]
 
 
 def other_axes(frame: Frame) -> list[str]:

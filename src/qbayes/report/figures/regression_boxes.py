@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from qbayes.report.chart import Chart, Series
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import Group, by_method, groups_of, label_of, number
+from qbayes.report.figures.points import Group, by_method, groups_of, label_of, needs_log, number
 from qbayes.report.figures.sweep import SWEEPS, Sweep
 from qbayes.report.frame import Frame, Row
 
@@ -73,13 +73,15 @@ def _chart(rest: Mapping[str, str], groups: Sequence[Group], over: str, measure:
         return []
     widths = sorted({width for values in found.values() for width, _, _ in values}, reverse=True)
     choices = {**rest, "over": over, "measure": measure.label}
+    series = tuple(_boxes(method, values) for method, values in found.items())
     chart = Chart(
         name=chart_name(RegressionBoxes.name, choices),
         title=f"{measure.axis} over {about}, {len(groups)} data sets",
         x_label=about,
         y_label=measure.axis,
         kind="boxes",
-        series=tuple(_boxes(method, values) for method, values in found.items()),
+        series=series,
+        log_y=needs_log(series),
         choices=choices,
         categories=tuple(map(str, widths)),
         level=measure.level,

@@ -132,7 +132,9 @@ class _Worker:
 
 def workers_that_fit(threads: int, device: str) -> int:
     """One for each ``threads`` cores, as far as memory goes; a GPU is shared by several."""
-    cores = max(1, len(os.sched_getaffinity(0)) // threads)
+    # not every system tells which cores a process may use.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = max(1, allowed // threads)
     if device.startswith("cuda"):
         cores = min(cores, _MOST_ON_A_GPU)
     return max(1, min(cores, _free_memory() // _WORKER_BYTES))

@@ -29,6 +29,7 @@ from qbayes.study.store import LOGS
 # seconds: for a process to import torch; to join a cluster, or to start one; to get ready; to leave.
 _WAKE, _JOIN, _START, _READY, _LEAVE = 60.0, 15.0, 60.0, 60.0, 10.0
 _ADDRESS = "RAY_ADDRESS"  # where Ray's own tools name the cluster they were started in
+_SHOWN = 160  # characters of a line of Ray's log
 _ENDED, _SLOTS, _REFUSED = "ended", "slots", "refused"
 Message = dict[str, Any]
 
@@ -196,7 +197,7 @@ class Ray(Executor):
         log = self._conditions.store / LOGS / ray_driver.LOG
         text = b"".join(self._early) + (log.read_bytes() if log.exists() else b"")
         lines = text.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1][:_SHOWN] if lines else "it said nothing"
 
 
 def _paths() -> list[str]:

@@ -25,6 +25,7 @@ from qbayes.study.store import LOGS, Store, writing
 
 LOG = "ray.log"
 _LEFT_ALONE = 3  # exit code: the process that gave the jobs is gone
+_LEAVE = 10.0  # seconds for Ray to end its processes in order, when nobody waits for it
 _LOOK = 0.05  # seconds between looks at new jobs
 _COUNT = 1.0  # seconds between counts of the nodes
 _KEPT = 64  # stages whose files stay in Ray's object store for the next job that needs them
@@ -143,7 +144,7 @@ class Driver:
 
     def _keep(self, job: str, stages: list[tuple[str, str, dict[str, bytes]]]) -> None:
         try:
-            with writing(self._store.folder):
+            with writing(self._store.folder), self._beacon.claimed(job):
                 for stage, key, files in stages:
                     unpack(self._store, stage, key, files)
         except BadFile as error:
@@ -228,12 +229,14 @@ def _serve(driver: Driver, messages: "queue.Queue[Message | None]") -> None:
 
 
 def _read(messages: "queue.Queue[Message | None]") -> None:
-    """``null`` asks to leave in order; a pipe that closes before says that the other side was killed."""
+    """``null`` asks to leave; so does a pipe that closes without it, when the other side was killed."""
     for line in sys.stdin.buffer:
         message = json.loads(line)
         messages.put(message)
         if message is None:
             return
+    messages.put(None)
+    time.sleep(_LEAVE)
     os._exit(_LEFT_ALONE)
 
 
