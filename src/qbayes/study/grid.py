@@ -179,13 +179,17 @@ _Choice = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def _called(choices: list[_Choice]) -> tuple[_Choice, ...]:
-    """Each choice by its name or bits, and by those of its other keys that are not the same in all."""
+    """Each choice by its name or bits, and by its other keys where those vary under one name.
+
+    What a method always has, such as a budget of its own, is no place on an axis.
+    """
     places = [_place(given) for given, _ in choices]
-    varies = {
-        path
-        for path in {path for place in places for path in place}
-        if len({json.dumps(place.get(path)) for place in places}) > 1
-    }
+    values: dict[tuple[object, ...], set[str]] = {}
+    for place in places:
+        for path in {path for other in places for path in other}:
+            under = path, *(place.get(name) for name in NAMED if "." in path)
+            values.setdefault(under, set()).add(json.dumps(place.get(path)))
+    varies = {under[0] for under, seen in values.items() if len(seen) > 1}
     kept = [{path: value for path, value in place.items() if path in varies} for place in places]
     return tuple((place, sections) for place, (_, sections) in zip(kept, choices, strict=True))
 

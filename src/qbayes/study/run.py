@@ -75,20 +75,22 @@ def run_study(
         # every task is loaded here once: a data set that is missing is named before anything runs.
         tasks = Tasks(data)
         plan = make_plan(study, tasks, store)
-        store.write_header(study, (run.keys.scores for run in plan.runs))
+        jobs = plan.jobs(stacks_of(plan, tasks) if stack else {})
         threads = max((run.point.run["threads"] for run in plan.runs), default=1)
+        with_options = {"workers": workers, "threads": threads, **(options or {})}
         conditions = Conditions(store.folder, data, device)
+        # a cluster that does not answer is refused before the store is written to.
+        hands = EXECUTORS[executor](conditions, **with_options) if jobs else None  # type: ignore[call-arg]
+        store.write_header(study, (run.keys.scores for run in plan.runs))
         table = _Table(store, plan)
-        leader = _Leader(plan.jobs(stacks_of(plan, tasks) if stack else {}), table, watch)
-        if leader.left:
-            with_options = {"workers": workers, "threads": threads, **(options or {})}
-            hands = EXECUTORS[executor](conditions, **with_options)  # type: ignore[call-arg]
-            try:
+        leader = _Leader(jobs, table, watch)
+        try:
+            if hands is not None:
                 leader.lead(hands)
-            finally:
+        finally:
+            if hands is not None:
                 hands.close()
-                table.finish()
-        table.finish()
+            table.finish()
         return Outcome(table.done, len(table.reasons), len(plan.runs), leader.seconds, table.reasons)
 
 

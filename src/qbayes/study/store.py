@@ -46,14 +46,24 @@ def writing(folder: Path) -> Iterator[None]:
     """A disk that is full or read-only ends a study with a reason; what was written stays whole."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in _FULL:
+    except (OSError, BadFile) as error:
+        reason = why_full(error)
+        if reason is None or isinstance(error, StoreFull):
             raise
         raise StoreFull(
             "the store must take files",
-            f"{folder}: {error.strerror}",
+            f"{folder}: {reason}",
             "free space or rights there and run the same command again: it goes on where it stopped",
         ) from error
+
+
+def why_full(error: BaseException | None) -> str | None:
+    """What the system said, where an error comes from a disk that takes no files."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return error.strerror
+        error = error.__cause__ or error.__context__
+    return None
 
 
 class Store:
@@ -212,7 +222,10 @@ class Store:
         return found
 
     def mend(self) -> None:
-        """Cut off what a stopped process left of a line."""
+        """Cut off what a stopped process left of a line, and remove what it left of other files."""
+        for name in (HEADER, PLANNED, TABLE, PARQUET):
+            for scratch in self.folder.glob(f".{name}.*"):
+                scratch.unlink()
         path = self.folder / RESULTS
         if path.exists():
             content = path.read_bytes()

@@ -31,7 +31,7 @@ from qbayes.study.network import make_network
 from qbayes.study.sections import FLOAT, QUANTISE, named, precision_of, qat_budget_of
 from qbayes.study.stacks import stack_job
 from qbayes.study.stages import Tasks, canonical, evaluate_values, method_and_budget
-from qbayes.study.store import CHECKPOINT, STACKS, Store, StoreFull, reason_of, writing
+from qbayes.study.store import CHECKPOINT, STACKS, Store, StoreFull, reason_of, why_full, writing
 from qbayes.tasks import Task
 from qbayes.training.fit import choose_device, fit
 from qbayes.training.stacked import fit_stacked
@@ -85,6 +85,8 @@ class Workplace:
         except (StoreFull, Interrupted):
             raise
         except FAILURES as error:
+            if why_full(error) is not None:
+                raise
             self.store.fail(stage, key, reason_of(error))
             return False
         seconds = record.get("stacked_seconds", time.monotonic() - begun)
