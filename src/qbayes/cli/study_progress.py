@@ -28,7 +28,7 @@ def watching(name: str, *, enabled: bool) -> Iterator[Watch | None]:
         yield None
     elif sys.stderr.isatty():
         with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as live:
-            yield lambda progress: live.update(_view(name, progress))
+            yield lambda progress: live.update(view(name, progress))
     else:
         yield _Lines(name)
 
@@ -53,6 +53,8 @@ def summary(progress: "Progress") -> str:
     parts = [f"{progress.runs_done:,} of {progress.runs:,} runs"]
     if progress.runs_failed:
         parts.append(f"{progress.runs_failed} failed")
+    if progress.jobs_done and progress.seconds:
+        parts.append(f"{60 * progress.runs_done / progress.seconds:.3g} a minute")
     parts.append(f"{_clock(progress.seconds)} so far")
     left = seconds_left(progress)
     if left is not None:
@@ -72,7 +74,8 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
-def _view(name: str, progress: "Progress") -> RenderableType:
+def view(name: str, progress: "Progress") -> RenderableType:
+    """The live table: a bar, what the workers do, and the scores that came last."""
     ended = progress.runs_done + progress.runs_failed
     head = Table.grid(padding=(0, 1))
     head.add_row(name, ProgressBar(total=max(1, progress.runs), completed=ended, width=40), summary(progress))
