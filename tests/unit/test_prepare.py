@@ -154,6 +154,13 @@ def test_bits_go_where_they_were_asked_for() -> None:
     }
 
 
+def test_what_is_said_of_the_last_layer_by_name_comes_before_the_bits_of_outputs() -> None:
+    network = prepared("point", qb.Precision(4, 5, output=7, overrides={"head": {"activation": 3}}))
+    bits = {name: quantizer.bits for name, quantizer in network.quantizers()}
+    assert bits["head.out"] == 3
+    assert bits["conv.out"] == 5
+
+
 def test_an_override_that_matches_no_layer_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(BadInput, match="haed") as told:
         prepared("point", qb.Precision(overrides={"haed": {"weight": 4}}))

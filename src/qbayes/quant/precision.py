@@ -118,6 +118,12 @@ class Precision:
                 changes.update(options)
         return dataclasses.replace(self, **changes, overrides=())
 
+    def overrides_activation(self, name: str) -> bool:
+        """Whether an override gives the layer ``name`` activation bits of its own."""
+        return any(
+            fnmatchcase(name, pattern) and "activation" in dict(options) for pattern, options in self._pairs
+        )
+
     def check_overrides(self, layer_names: Iterable[str]) -> None:
         """Raise where a pattern matches none of the network's layers."""
         names = list(layer_names)

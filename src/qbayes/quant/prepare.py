@@ -162,10 +162,12 @@ class Builder:
         """The quantiser of a node's output."""
         at = self.precision.for_layer(node.layer)
         bits = at.activation
-        if id(node) in self.answers:
-            bits = self.precision.output_bits
-        if node.kind == "input":
-            bits = self.precision.input_bits
+        # the ends have bits of their own, but what is said of a layer by name comes first.
+        if not self.precision.overrides_activation(node.layer):
+            if id(node) in self.answers:
+                bits = self.precision.output_bits
+            if node.kind == "input":
+                bits = self.precision.input_bits
         # the input's range is that of the data: there is nothing to trade by moving it.
         learn = node.kind != "input"
         symmetric = at.activation_scheme == "symmetric"
