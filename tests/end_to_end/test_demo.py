@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from qbayes.cli.demo import STUDIES
+from qbayes.cli.demo import STUDIES, losses
 from qbayes.cli.demo_figure import Panel, draw
+from qbayes.report.frame import Frame
 from qbayes.study.shipped import study_file
 
 Cli = Callable[..., Any]
@@ -107,3 +108,30 @@ def test_figure_is_a_function_of_plain_numbers() -> None:
     assert figures[0].startswith(PNG)
     assert figures[0] == figures[1]
     assert figures[0] != figures[2]
+
+
+def frame_of(score: str, values: dict[tuple[str, str], list[float]]) -> Frame:
+    rows = tuple(
+        {"run": f"{method}{width}{seed}", "method": method, "precision": width, "seed": seed, score: value}
+        for (method, width), seeds in values.items()
+        for seed, value in enumerate(seeds)
+    )
+    return Frame("x", "", {}, rows, (), len(rows), None)
+
+
+def test_the_verdict_names_the_largest_loss_and_who_has_it() -> None:
+    frame = frame_of(
+        "error",
+        {
+            ("mcd", "float"): [0.02, 0.04],
+            ("mcd", "W8A8"): [0.01, 0.04],
+            ("mcd", "W2A2"): [0.10, 0.12],
+            ("bbb", "float"): [0.03, 0.03],
+            ("bbb", "W8A8"): [0.03, 0.03],
+            ("bbb", "W2A2"): [0.04, 0.04],
+        },
+    )
+    assert losses(frame) == "the most that a method loses, in points of error: W8A8 nothing, W2A2 8.00 (mcd)"
+    table = frame_of("rmse", {("sghmc", "float"): [50.0], ("sghmc", "W4A4"): [51.0]})
+    assert losses(table) == "the most that a method loses, in % of its RMSE in float: W4A4 2.0 (sghmc)"
+    assert losses(frame_of("rmse", {("mcd", "float"): [1.0]})) == "float alone was run"

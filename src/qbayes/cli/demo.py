@@ -129,6 +129,7 @@ def _print_verdict(study: "Study", outcome: "Outcome", frame: "Frame", page: Pat
     from qbayes.report.claims import judge_all
 
     out().print(_table(study, frame))
+    out().print(losses(frame))
     held = [verdict.id for verdict in judge_all(frame) if verdict.verdict == "holds"]
     fallen = [verdict.id for verdict in judge_all(frame) if verdict.verdict == "does not hold"]
     failed = [check for check in check_all(frame) if not check.passed]
@@ -140,16 +141,57 @@ def _print_verdict(study: "Study", outcome: "Outcome", frame: "Frame", page: Pat
         note(f"{check.id}  {check.title}: {check.found}")
 
 
-def _table(study: "Study", frame: "Frame") -> Any:
-    """The mean over seeds of the main score, by method and precision."""
+def losses(frame: "Frame") -> str:
+    """In words: the most that any method loses of the main score, at each precision."""
+    score = main_score(frame)
+    parts = []
+    for width in _widths(frame):
+        lost = {
+            method: _mean(frame, score, method, width) - _mean(frame, score, method, "float")
+            for method in frame.values("method")
+            if frame.where(method=method, precision=width).rows
+        }
+        if width == "float" or not lost:
+            continue
+        worst = max(lost, key=lambda method: lost[method])
+        parts.append(f"{width} {_shown_loss(frame, score, worst, lost[worst])}")
+    what = "points of error" if score == "error" else "% of its RMSE in float"
+    return f"the most that a method loses, in {what}: {', '.join(parts)}" if parts else "float alone was run"
+
+
+def _shown_loss(frame: "Frame", score: str, method: str, lost: float) -> str:
+    if lost <= 0:
+        return "nothing"
+    if score == "error":
+        return f"{100 * lost:.2f} ({method})"
+    return f"{100 * lost / _mean(frame, score, method, 'float'):.1f} ({method})"
+
+
+def main_score(frame: "Frame") -> str:
+    return "error" if "error" in frame.metrics() else "rmse"
+
+
+def _mean(frame: "Frame", score: str, method: str, width: str) -> float:
     from statistics import mean
 
+    return mean(float(row[score]) for row in frame.where(method=method, precision=width).rows)
+
+
+def _widths(frame: "Frame") -> list[str]:
+    """Float first, then from many bits to few."""
+    return sorted(
+        frame.values("precision"), key=lambda name: (name != "float", [-int(n) for n in name if n.isdigit()])
+    )
+
+
+def _table(study: "Study", frame: "Frame") -> Any:
+    """The mean over seeds of the main score, by method and precision."""
     from rich import box
     from rich.table import Table
 
     from qbayes.metrics import metric
 
-    score = "error" if "error" in frame.metrics() else "rmse"
+    score, widths = main_score(frame), _widths(frame)
     table = Table(
         title=f"{study.name}: {metric(score).label} by precision, mean of seeds",
         box=box.SIMPLE_HEAD,
@@ -157,17 +199,15 @@ def _table(study: "Study", frame: "Frame") -> Any:
         title_style="bold",
         pad_edge=False,
     )
-    widths = sorted(
-        frame.values("precision"), key=lambda name: (name != "float", [-int(n) for n in name if n.isdigit()])
-    )
     table.add_column("method")
     for width in widths:
-        table.add_column(str(width), justify="right")
+        table.add_column(width, justify="right")
     for method in frame.values("method"):
-        cells = []
-        for width in widths:
-            rows = frame.where(method=method, precision=width).rows
-            cells.append(metric(score).show(mean(float(row[score]) for row in rows)) if rows else "–")
+        there = [bool(frame.where(method=method, precision=width).rows) for width in widths]
+        cells = [
+            metric(score).show(_mean(frame, score, method, width)) if known else "–"
+            for width, known in zip(widths, there, strict=True)
+        ]
         table.add_row(str(method), *cells)
     return table
 
