@@ -25,6 +25,13 @@ evaluate = {draws = 3, shifts = false}
 method = ["pointwise", {name = "mcd", rate = 0.2}]
 precision = ["float", "W8A8", "W4A4"]
 """
+# the command; a shell starts what runs in its background deaf to Ctrl-C, and children inherit that.
+COMMAND = """
+import signal, sys
+from qbayes.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
 
 
 def write_study(folder: Path, text: str = SMALL, name: str = "small.toml") -> Path:
@@ -36,7 +43,7 @@ def write_study(folder: Path, text: str = SMALL, name: str = "small.toml") -> Pa
 def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
     """``qbayes study …`` in a session of its own, so that a signal reaches it alone."""
     return subprocess.Popen(
-        [sys.executable, "-m", "qbayes", "study", *map(str, arguments)],
+        [sys.executable, "-c", COMMAND, "study", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -223,10 +223,12 @@ def test_the_table_sorts_filters_and_turns_pages(sight: Sight, whole: Path) -> N
     total = int(count.inner_text().split(" of ")[1].split()[0])
     head = sight.page.locator("#table th button", has_text="ECE").first
     head.click()
+    sight.page.locator("#table th[aria-sort=ascending]").wait_for()
     rising = [float(value.split()[0]) for value in column(sight, "ECE")]
     assert rising == sorted(rising)
     head = sight.page.locator("#table th[aria-sort=ascending] button")
     head.click()
+    sight.page.locator("#table th[aria-sort=descending]").wait_for()
     falling = [float(value.split()[0]) for value in column(sight, "ECE")]
     assert falling == sorted(falling, reverse=True)
     assert falling[0] > rising[0]
