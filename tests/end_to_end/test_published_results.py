@@ -85,3 +85,21 @@ def test_mnist_on_integers_costs_no_more_than_promised(bits: str, error: float, 
             for name, most in (("error", error), ("ece", ece)):
                 lost = [100 * (float(r[name]) - float(floats[method, r["seed"]][name])) for r in some]
                 assert statistics.mean(lost) <= most
+
+
+def rate_nll(bits: str, rate: str, steps: str) -> str:
+    """The mean over methods and seeds on the validation rows."""
+    table = rows("integers_rate.csv")
+    some = [
+        float(row["nll"]) for row in table if (row["bits"], row["rate"], row["steps"]) == (bits, rate, steps)
+    ]
+    assert len(some) == 8
+    return f"{statistics.mean(some):.3f}"
+
+
+def test_the_rate_was_chosen_by_the_published_rows() -> None:
+    page = (RESULTS.parent / "how-to-choose.md").read_text(encoding="utf-8")
+    for bits in ("4", "2"):
+        numbers = ", ".join(rate_nll(bits, rate, "200") for rate in ("0.003", "0.01", "0.03"))
+        assert f"{numbers} at W{bits}A{bits}" in page
+    assert f"(NLL {rate_nll('2', '0.01', '200')} to {rate_nll('2', '0.01', '400')})" in page

@@ -130,8 +130,9 @@ def _print_verdict(study: "Study", outcome: "Outcome", frame: "Frame", page: Pat
 
     out().print(_table(study, frame))
     out().print(losses(frame))
-    held = [verdict.id for verdict in judge_all(frame) if verdict.verdict == "holds"]
-    fallen = [verdict.id for verdict in judge_all(frame) if verdict.verdict == "does not hold"]
+    verdicts = judge_all(frame)
+    held = [verdict.id for verdict in verdicts if verdict.verdict == "holds"]
+    fallen = [verdict.id for verdict in verdicts if verdict.verdict == "does not hold"]
     failed = [check for check in check_all(frame) if not check.passed]
     out().print(
         f"of the paper's claims {', '.join(held) or 'none'} hold here, {', '.join(fallen) or 'none'} do not, "

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 study_app = typer.Typer(
     no_args_is_help=True, help="Studies: one run, the axes that vary, and a page that answers the question."
 )
-_STAGES = ("float", "quantised", "program", "scores")
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file, or the name of a shipped study.")]
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Folder of the results; by default runs/NAME.")
@@ -212,10 +211,11 @@ def _plan(study: "Study", folder: Path, data_dir: Path | None) -> "Plan":
 
 def _print_plan(study: "Study", found: "Plan", folder: Path, *, as_json: bool) -> None:
     from qbayes.study.plan import Estimate
+    from qbayes.study.stages import STAGES
     from qbayes.study.store import Store
 
     seconds, unknown = Estimate(Store(folder)).left(found)
-    stages = {stage: {"stages": len(found.keys(stage)), "left": len(found.left(stage))} for stage in _STAGES}
+    stages = {stage: {"stages": len(found.keys(stage)), "left": len(found.left(stage))} for stage in STAGES}
     if as_json:
         print_json(
             {

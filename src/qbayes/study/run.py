@@ -11,7 +11,7 @@ from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
 from qbayes.study.plan import Job, Plan, make_plan
 from qbayes.study.spec import Study
 from qbayes.study.stacks import stacks_of
-from qbayes.study.stages import Tasks
+from qbayes.study.stages import STAGES, Tasks
 from qbayes.study.store import Row, Store, StoreFull
 from qbayes.study.work import ROW
 
@@ -130,7 +130,7 @@ class _Table:
                 self.add_done(key)
                 continue
             held = self.runs[key].keys
-            for stage in ("float", "quantised", "program", "scores"):
+            for stage in STAGES:
                 stage_key = getattr(held, stage)
                 reason = None if stage_key is None else self.store.why_failed(stage, stage_key)
                 if reason is not None:

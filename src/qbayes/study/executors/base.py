@@ -1,5 +1,8 @@
 """An executor runs jobs somewhere and says what became of them; it knows nothing of studies."""
 
+import contextlib
+import json
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +31,14 @@ class Conditions:
     store: Path
     data_dir: Path | None = None
     device: str = "auto"
+
+
+def send_line(process: "subprocess.Popen[bytes]", message: Mapping[str, Any] | None) -> None:
+    """One JSON line to a process; one that has ended is told of by the thread that listens to it."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
 
 
 class Executor(ABC):

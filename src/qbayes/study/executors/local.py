@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadInput
-from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
+from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor, send_line
 from qbayes.study.store import LOGS
 
 # an interpreter with torch, a network, its optimiser and a data set like MNIST.
@@ -99,24 +99,16 @@ class _Worker:
             "data_dir": None if conditions.data_dir is None else str(Path(conditions.data_dir).resolve()),
             "device": conditions.device,
         }
-        self._send(asked)
+        send_line(self._process, asked)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def give(self, job: str, payload: Mapping[str, Any]) -> None:
         self._job = job
-        self._send({"job": job, "payload": payload})
+        send_line(self._process, {"job": job, "payload": payload})
 
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
-
-    def _send(self, message: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it died: the listening thread says so
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

@@ -21,7 +21,7 @@ from typing import Any
 
 from qbayes.errors import BadInput, RunFailed
 from qbayes.study.executors import ray_driver
-from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
+from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor, send_line
 from qbayes.study.executors.local import workers_that_fit
 from qbayes.study.executors.ray_cluster import no_answer
 from qbayes.study.store import LOGS
@@ -79,7 +79,7 @@ class Ray(Executor):
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._listen_early, daemon=True).start()
         try:
-            self._send(asked)
+            send_line(self._process, asked)
             self._await("awake", _WAKE)
             self._await("joined", _START if self._address is None else _JOIN)
             self._await("ready", _READY)
@@ -92,7 +92,7 @@ class Ray(Executor):
         return self._slots
 
     def submit(self, job: str, payload: Mapping[str, Any]) -> None:
-        self._send({"job": job, "payload": payload})
+        send_line(self._process, {"job": job, "payload": payload})
 
     def wait(self, seconds: float) -> list[Event]:
         found: list[Event] = []
@@ -103,7 +103,7 @@ class Ray(Executor):
 
     def close(self) -> None:
         """Leave the cluster, or end it if it was started here; a process that does not leave is killed."""
-        self._send(None)
+        send_line(self._process, None)
         try:
             self._process.wait(_LEAVE)
         except subprocess.TimeoutExpired:
@@ -128,14 +128,6 @@ class Ray(Executor):
             env=environment,
             start_new_session=True,  # Ctrl-C is for the one who leads.
         )
-
-    def _send(self, message: Mapping[str, Any] | None) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it ended: the listening thread says so
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
