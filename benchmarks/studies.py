@@ -3,9 +3,9 @@
     python benchmarks/studies.py plan  [--runs 100000]
     python benchmarks/studies.py stack --data DIR [--sets boston yacht] [--folds 10] [--methods mcd bbb]
 
-``plan`` plans a study of many runs on digits. ``stack`` trains the float posteriors of a fraction of
-``uci-paper`` on this machine, stacked and one by one, each in a store of its own, and gives the ratio of the
-times that the trainings took.
+``plan`` plans a study of many runs on digits. ``stack`` runs a fraction of ``uci-paper`` on this machine,
+stacked and one by one, each in a store of its own, and gives the ratios of the times that float training and
+quantisation took, and of the whole.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from qbayes.study.plan import make_plan
 from qbayes.study.run import run_study
 from qbayes.study.shipped import study_file
 from qbayes.study.spec import Study
-from qbayes.study.stages import Tasks
+from qbayes.study.stages import STAGES, Tasks
 from qbayes.study.store import Store
 
 
@@ -46,33 +46,39 @@ def plan(runs: int) -> dict[str, Any]:
     }
 
 
-def part(sets: list[str], folds: int, methods: list[str]) -> Study:
-    """A fraction of the float runs of uci-paper."""
+def part(sets: list[str], folds: int, methods: list[str], seeds: int) -> Study:
+    """A fraction of uci-paper: some of its sets, folds, methods and seeds, all of its precisions."""
     content = json.loads(json.dumps(Study.read(study_file("uci-paper")).source))
     content["study"]["name"] = "uci-part"
-    content["axes"] = {
+    content["axes"] |= {
+        "seed": list(range(seeds)),
         "task": [
             {"name": [f"uci/{name}" for name in sets], "split": list(range(folds)), "protocol": "paper"}
         ],
         "method": [{"name": methods, "preset": "paper"}],
-        "precision": ["float"],
     }
     return Study.from_content(content)
 
 
 def stack(study: Study, data: Path, device: str) -> dict[str, Any]:
     seconds: dict[str, float] = {}
+    ended: dict[str, int] = {}
     for name, stacked in (("one by one", False), ("stacked", True)):
         with tempfile.TemporaryDirectory() as folder:
             outcome = run_study(study, folder, data_dir=data, device=device, stack=stacked)
-            records = Store(folder).records("float").values()
-            seconds[name] = sum(record["seconds"] for record in records)
-            seconds[f"{name}, wall"] = outcome.seconds
-    ratio = seconds["one by one"] / seconds["stacked"]
+            for stage in STAGES:
+                records = Store(folder).records(stage).values()
+                seconds[f"{stage}, {name}"] = sum(record["seconds"] for record in records)
+            seconds[f"whole, {name}"] = outcome.seconds
+            ended = {"runs": outcome.planned, "failed": outcome.failed}
+    ratios = {
+        what: seconds[f"{what}, one by one"] / seconds[f"{what}, stacked"]
+        for what in ("float", "quantised", "whole")
+    }
     return {
-        "posteriors": len(records),
-        **{k: round(v, 1) for k, v in seconds.items()},
-        "ratio": round(ratio, 2),
+        **ended,
+        **{what: round(value, 1) for what, value in seconds.items()},
+        **{f"ratio, {what}": round(value, 2) for what, value in ratios.items()},
     }
 
 
@@ -84,12 +90,13 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["boston", "yacht"])
     parser.add_argument("--folds", type=int, default=10)
     parser.add_argument("--methods", nargs="+", default=["pointwise", "mcd", "bbb"])
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     if asked.what == "plan":
         print(json.dumps(plan(asked.runs)))
     else:
-        study = part(asked.sets, asked.folds, asked.methods)
+        study = part(asked.sets, asked.folds, asked.methods, asked.seeds)
         print(json.dumps(stack(study, asked.data, asked.device)))
 
 

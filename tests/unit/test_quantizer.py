@@ -227,6 +227,20 @@ def test_learn_false_makes_a_buffer_that_keeps_observing() -> None:
     assert numbers(quantizer)[0] > 0.3
 
 
+def test_learn_false_keeps_what_calibration_set() -> None:
+    quantizer = activation("lsq", learn=False)
+    quantizer.calibrate(torch.linspace(0, 1, 50))
+    quantizer.calibrate(torch.linspace(0, 3, 50))
+    calibrated = numbers(quantizer)
+    quantizer(torch.linspace(0, 9, 50))
+    assert numbers(quantizer) == calibrated
+    assert 0.15 < calibrated[0] < 0.25  # 3 over 15 steps
+    quantizer.reset()
+    quantizer(torch.linspace(0, 1, 50))
+    quantizer(torch.linspace(0, 9, 50))
+    assert numbers(quantizer)[0] > 0.3
+
+
 def test_a_loaded_learned_scale_does_not_start_anew() -> None:
     trained = activation("lsq")
     trained(torch.linspace(0, 3, 50))

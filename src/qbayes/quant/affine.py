@@ -23,6 +23,8 @@ LARGEST_SCALE = 2.0**110
 # any scale is exact for a tensor of zeros; this one keeps biases fine where it is the scale of weights, and
 # multipliers below 2^31 where it is the scale of an output.
 EMPTY_SCALE = 2.0**-20
+# a code: of one network, or of each network of a stack with bits of its own.
+Code = int | Tensor
 
 
 def code_range(bits: int, signed: bool, symmetric: bool) -> tuple[int, int]:
@@ -51,18 +53,28 @@ def affine_grid(
     is not negative, and Z = 2^(n−1) where it is unsigned and the range has negative numbers.
     """
     first, last = code_range(bits, signed, symmetric)
+    return grid_on_codes(low, high, first, last, signed=signed, symmetric=symmetric)
+
+
+def grid_on_codes(
+    low: Tensor, high: Tensor, first: Code, last: Code, *, signed: bool, symmetric: bool
+) -> tuple[Tensor, Tensor]:
+    """As ``affine_grid``, for codes from ``first`` to ``last``."""
     # float64: the width of a range of float32 numbers may be no float32.
     low = low.double().clamp(max=0.0)
     high = high.double().clamp(min=0.0)
     if symmetric:
-        centre = 0 if signed else 2 ** (bits - 1)
-        below = -low / max(centre - first, 1)
+        # 2^(n−1), of 2^n − 1.
+        centre = 0 if signed else (last + 1) // 2
+        below = -low / (centre - first)
         both = torch.maximum(high / (last - centre), below)
         positive = low == 0 if not signed else torch.zeros_like(low, dtype=torch.bool)
         scale = _usable(torch.where(positive, high / (last - first), both))
         return scale, torch.where(positive, first, centre).float()
     scale = _usable((high - low) / (last - first))
-    return scale, (first - torch.round(low / scale.double())).clamp(first, last).float()
+    zero = first - torch.round(low / scale.double())
+    # two numbers or two tensors: torch takes both, its types tell of one.
+    return scale, zero.clamp(first, last).float()  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
 def _usable(scale: Tensor) -> Tensor:
@@ -71,7 +83,7 @@ def _usable(scale: Tensor) -> Tensor:
     return scale.clamp(SMALLEST_SCALE, LARGEST_SCALE).float()
 
 
-def quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int) -> Tensor:
+def quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: Code, high: Code) -> Tensor:
     """Codes (whole numbers in a float tensor) of ``x``; what lies outside the range gets the end's code."""
     return _steps(_wide(x), scale, zero_point, low, high).round() + zero_point
 
@@ -81,7 +93,7 @@ def dequantize(codes: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     return scale * (codes - zero_point)
 
 
-def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int) -> Tensor:
+def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: Code, high: Code) -> Tensor:
     r"""``dequantize(quantize(x))``, with a gradient that passes straight through the rounding.
 
     With v = x / S and the whole numbers a = low − Z, b = high − Z:
@@ -96,7 +108,7 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: 
     return (rounded * scale).to(x.dtype)
 
 
-def _steps(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int) -> Tensor:
+def _steps(x: Tensor, scale: Tensor, zero_point: Tensor, low: Code, high: Code) -> Tensor:
     """How many steps ``x`` lies from 0, held within the codes."""
     return (x / scale).clamp(low - zero_point, high - zero_point)
 

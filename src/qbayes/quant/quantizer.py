@@ -12,9 +12,9 @@ from qbayes.errors import BadInput
 from qbayes.quant.affine import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
-    affine_grid,
     code_range,
     fake_quantize,
+    grid_on_codes,
     per_channel,
     quantize,
     scale_gradient,
@@ -62,6 +62,8 @@ class Quantizer(nn.Module):
             )
         self.rule = QUANTIZERS[rule](bits, signed, symmetric)
         self.learned = self.rule.learned and learn
+        # whether the range goes on moving with the data of training, once some have set it.
+        self.follows = not self.learned
         self.observing = True
         self.quantizing = True
         self.calibrating = False
@@ -120,10 +122,10 @@ class Quantizer(nn.Module):
 
     @torch.no_grad()
     def observe(self, x: Tensor) -> None:
-        """Let the rule see ``x``. A batch that is not finite is passed over; a learned scale that data have
-        set is left to its gradient.
+        """Let the rule see ``x``. A batch that is not finite is passed over; the scale of a learned rule that
+        data have set is left to its gradient, and one that is not to learn as calibration set it.
         """
-        if x.numel() and not (self.learned and self.started):
+        if x.numel() and (self.follows or not self.started):
             self._update(x)
 
     @torch.no_grad()
@@ -137,6 +139,8 @@ class Quantizer(nn.Module):
                 "check the data and the float network's activations; remove such rows",
             )
         self._update(x)
+        # the search of a learned rule costs as much as a small network's step: what was calibrated is kept.
+        self.follows = not self.rule.learned
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -144,7 +148,7 @@ class Quantizer(nn.Module):
         self.scale.fill_(1.0)
         self.zero_point.zero_()
         self.ready.zero_()
-        self.started = False
+        self.started, self.follows = False, not self.learned
         for name, value in self.rule.init_state().items():
             if name in self._state_names:
                 getattr(self, PREFIX + name).copy_(value)
@@ -174,7 +178,9 @@ class Quantizer(nn.Module):
             for name, value in before.items():
                 value.copy_(torch.where(sane, after[name], value))
             low, high = self.rule.batch_range(before)
-        scale, zero = affine_grid(low, high, self.bits, signed=self.signed, symmetric=self.symmetric)
+        scale, zero = grid_on_codes(
+            low, high, self.low, self.high, signed=self.signed, symmetric=self.symmetric
+        )
         self.scale.copy_(torch.where(sane, scale, self.scale))
         self.zero_point.copy_(torch.where(sane, zero, self.zero_point))
         self.ready.copy_(self.ready | sane)

@@ -1,7 +1,8 @@
 """The plan of a study: its runs with their keys, what is there, and the jobs that are left.
 
 A job is as much as one worker does at a stretch. Float posteriors are trained by jobs of their own, alone or
-in stacks; all that starts from a float posterior and shares a precision is one more job.
+in stacks, and quantised ones where they are trained in stacks; all that starts from a float posterior and
+shares a precision is one more job.
 """
 
 import statistics
@@ -69,16 +70,18 @@ class Plan:
         return None
 
     def jobs(self, stacks: Mapping[str, str] | None = None) -> list[Job]:
-        """The jobs that are left; ``stacks`` names the stack of float keys that train together."""
+        """The jobs that are left; ``stacks`` names the stack of keys that are trained together."""
         done = self.done.get("scores", set())
         waiting = [run for run in self.runs if run.keys.scores not in done and self.why_failed(run) is None]
         floats = self._float_jobs(stacks or {}, {run.keys.float for run in waiting})
-        of_float = {key: job.id for job in floats for key, _ in job.payload["stages"]}
+        makers = {key: job.id for job in floats for key, _ in job.payload["stages"]}
+        tuned = self._quantised_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
+        makers |= {key: job.id for job in tuned for key, _ in job.payload["stages"]}
         groups: dict[str, list[PlannedRun]] = {}
         for run in waiting:
             groups.setdefault(run.keys.quantised or run.keys.float, []).append(run)
-        answers = [_answers(key, group, of_float) for key, group in groups.items()]
-        return [*floats, *answers]
+        answers = [_answers(key, group, makers) for key, group in groups.items()]
+        return [*floats, *tuned, *answers]
 
     def _float_jobs(self, stacks: Mapping[str, str], wanted: set[str]) -> list[Job]:
         """A stack is fixed by the plan and trained whole if any of its posteriors is missing."""
@@ -96,8 +99,33 @@ class Plan:
                 jobs.append(Job(f"float:{name}", (), payload))
         return jobs
 
+    def _quantised_jobs(
+        self, stacks: Mapping[str, str], wanted: set[str | None], makers: Mapping[str, str]
+    ) -> list[Job]:
+        """As float jobs, of stacks alone: one posterior by itself is quantised where it is scored."""
+        done = self.done.get("quantised", set())
+        runs = {run.keys.quantised: run for run in reversed(self.runs)}
+        groups: dict[str, list[str]] = {}
+        for key in self.keys("quantised"):
+            if key in stacks:
+                groups.setdefault(stacks[key], []).append(key)
+        jobs = []
+        for name, keys in groups.items():
+            if any(key in wanted and key not in done for key in keys):
+                floats = [runs[key].keys.float for key in keys]
+                payload = {
+                    "kind": "quantised",
+                    "name": name,
+                    "stages": [(key, runs[key].point.run) for key in keys],
+                    "floats": floats,
+                    "threads": runs[keys[0]].point.run["threads"],
+                }
+                needs = dict.fromkeys(makers[key] for key in floats if key in makers)
+                jobs.append(Job(f"quantised:{name}", tuple(needs), payload))
+        return jobs
 
-def _answers(key: str, group: list[PlannedRun], of_float: Mapping[str, str]) -> Job:
+
+def _answers(key: str, group: list[PlannedRun], makers: Mapping[str, str]) -> Job:
     first = group[0]
     payload = {
         "kind": "answers",
@@ -107,7 +135,8 @@ def _answers(key: str, group: list[PlannedRun], of_float: Mapping[str, str]) -> 
         "runs": [(run.keys.scores, run.point.run) for run in group],
         "threads": first.point.run["threads"],
     }
-    needs = (of_float[first.keys.float],) if first.keys.float in of_float else ()
+    start = key if key in makers else first.keys.float
+    needs = (makers[start],) if start in makers else ()
     return Job(f"answers:{key}", needs, payload, tuple(run.keys.scores for run in group))
 
 

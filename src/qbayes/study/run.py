@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qbayes.study.answers import ROW
 from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
 from qbayes.study.plan import Job, Plan, make_plan
 from qbayes.study.spec import Study
 from qbayes.study.stacks import stacks_of
 from qbayes.study.stages import STAGES, Tasks
 from qbayes.study.store import Row, Store, StoreFull
-from qbayes.study.work import ROW
 
 # a worker that dies may have been unlucky; a job that kills three is at fault itself.
 _ATTEMPTS = 3
@@ -219,11 +219,19 @@ class _Leader:
             self._needs[user].discard(job.id)
             if self._needs[user]:
                 continue
-            payload = self._jobs[user].payload
-            if self._table.store.is_done("float", payload["float"]):
+            if self._can_start(self._jobs[user]):
                 self._ready.append(user)
             else:
                 self._end(self._jobs[user])
+
+    def _can_start(self, job: Job) -> bool:
+        """Whether what a job starts from came to be; of a stack, any of it."""
+        store = self._table.store
+        if job.kind == "quantised":
+            return any(store.is_done("float", key) for key in job.payload["floats"])
+        key = job.payload["quantised"]
+        failed = key is not None and store.why_failed("quantised", key) is not None
+        return store.is_done("float", job.payload["float"]) and not failed
 
     def _progress(self) -> Progress:
         table = self._table
@@ -241,8 +249,8 @@ class _Leader:
 
 def _blamed(job: Job) -> list[tuple[str, str]]:
     """The stages that fail where a job's workers died: those that it begins with."""
-    if job.kind == "float":
-        return [("float", key) for key, _ in job.payload["stages"]]
+    if job.kind in ("float", "quantised"):
+        return [(job.kind, key) for key, _ in job.payload["stages"]]
     if job.payload["quantised"] is not None:
         return [("quantised", job.payload["quantised"])]
     return [("scores", key) for key in job.runs]

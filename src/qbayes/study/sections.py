@@ -16,7 +16,8 @@ from qbayes.methods import METHODS, make_method
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
 from qbayes.quant.precision import Precision
-from qbayes.quant.qat import KEEPS, QAT_BUDGETS, qat_budget
+from qbayes.quant.qat import QAT_BUDGETS, qat_budget
+from qbayes.quant.quantisation import KEEPS
 from qbayes.tasks.dataset import check_options, find_dataset
 from qbayes.training.budget import Budget
 

@@ -1,19 +1,22 @@
-"""Which float posteriors of a plan are trained together, as one stacked program.
+"""Which posteriors of a plan are trained together, as one stacked program: float ones, and quantised ones.
 
 Stacks are fixed by the plan, not by what is done: a study that was stopped trains a stack that is not whole
 again from its checkpoint, or from the start, and ends with the same bits.
 """
 
 import hashlib
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from qbayes.quant.precision import RANGES, Precision
+from qbayes.quant.quantizers import QUANTIZERS
+from qbayes.quant.stacked import cannot_stack_quantised
 from qbayes.study.network import make_network
-from qbayes.study.plan import Plan
-from qbayes.study.sections import named
-from qbayes.study.stages import Tasks, canonical, method_and_budget
-from qbayes.training.stacked import StackJob, cannot_stack
+from qbayes.study.plan import Plan, PlannedRun
+from qbayes.study.sections import FLOAT, named, precision_of, qat_budget_of
+from qbayes.study.stages import Facts, Tasks, canonical, method_and_budget, quantised_values
+from qbayes.training.stacked import StackJob, cannot_stack, module_of
 
 # Networks of one stack: more gain little, and a stack that is lost is lost whole.
 MOST = 30
@@ -24,20 +27,9 @@ PAYS = ("mlp",)
 
 
 def stacks_of(plan: Plan, tasks: Tasks) -> dict[str, str]:
-    """The name of the stack of every float key that has one."""
-    groups: dict[str, list[str]] = {}
-    runs = {run.keys.float: run.point.run for run in reversed(plan.runs)}
-    for key in plan.keys("float"):
-        if named(runs[key]["network"], "network", "mlp")[0] in PAYS:
-            groups.setdefault(_alike(runs[key], tasks), []).append(key)
-    found: dict[str, str] = {}
-    for keys in groups.values():
-        if len(keys) < FEWEST or cannot_stack(stack_job(runs[keys[0]], tasks)) is not None:
-            continue
-        for part in _parts(keys):
-            name = "stack-" + hashlib.sha256("".join(part).encode()).hexdigest()[:16]
-            found |= dict.fromkeys(part, name)
-    return found
+    """The name of the stack of every key, float or quantised, that has one."""
+    planned = [run for run in plan.runs if _network(run.point.run) in PAYS]
+    return {**_float_stacks(planned, tasks), **_quantised_stacks(planned, tasks)}
 
 
 def stack_job(run: Mapping[str, Any], tasks: Tasks) -> StackJob:
@@ -46,11 +38,71 @@ def stack_job(run: Mapping[str, Any], tasks: Tasks) -> StackJob:
     return StackJob(lambda: make_network(run["network"], task), task, method, budget, run["seed"])
 
 
-def _alike(run: Mapping[str, Any], tasks: Tasks) -> str:
+def _network(run: Mapping[str, Any]) -> str:
+    return named(run["network"], "network", "mlp")[0]
+
+
+def _float_stacks(planned: Iterable[PlannedRun], tasks: Tasks) -> dict[str, str]:
+    groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for run in planned:
+        alike = canonical(_alike(run.point.run, tasks.facts(run.point.run["task"])))
+        groups.setdefault(alike, {}).setdefault(run.keys.float, run.point.run)
+    found: dict[str, str] = {}
+    for runs in groups.values():
+        if len(runs) >= FEWEST and cannot_stack(stack_job(next(iter(runs.values())), tasks)) is None:
+            found |= _named(dict.fromkeys(runs, 1))
+    return found
+
+
+def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks) -> dict[str, str]:
+    """Of one precision each, so that a bit-width that is added later adds stacks and changes none.
+
+    Only where there are too few networks of one precision are bit-widths trained together.
+    """
+    groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for planned_run in planned:
+        run, key = planned_run.point.run, planned_run.keys.quantised
+        if key is not None and qat_budget_of(run["quantise"]).epochs > 0:
+            groups.setdefault(_alike_quantised(run, tasks, with_bits=True), {}).setdefault(key, run)
+    few: dict[str, dict[str, Mapping[str, Any]]] = {}
+    found: dict[str, str] = {}
+    trouble: dict[str, str | None] = {}
+    for runs in groups.values():
+        first = next(iter(runs.values()))
+        members = _members(first, tasks)
+        mixed = _alike_quantised(first, tasks, with_bits=False)
+        if len(runs) * members < FEWEST:
+            few.setdefault(mixed, {}).update(runs)
+        elif _can_be_tuned(first, mixed, tasks, trouble):
+            found |= _named(dict.fromkeys(runs, members))
+    for mixed, runs in few.items():
+        first = next(iter(runs.values()))
+        members = _members(first, tasks)
+        if len(runs) * members >= FEWEST and _can_be_tuned(first, mixed, tasks, trouble):
+            found |= _named(dict.fromkeys(runs, members))
+    return found
+
+
+def _can_be_tuned(run: Mapping[str, Any], mixed: str, tasks: Tasks, trouble: dict[str, str | None]) -> bool:
+    if mixed not in trouble:
+        job = stack_job(run, tasks)
+        precision, budget = precision_of(run["precision"]), qat_budget_of(run["quantise"])
+        trouble[mixed] = cannot_stack(job) or cannot_stack_quantised(
+            module_of(job), job.task, precision, budget
+        )
+    return trouble[mixed] is None
+
+
+def _members(run: Mapping[str, Any], tasks: Tasks) -> int:
+    """How many networks a posterior of this run has."""
+    method, budget = method_and_budget(run, tasks.facts(run["task"]))
+    return sum(method.collect(epoch, budget.epochs) for epoch in range(1, budget.epochs + 1))
+
+
+def _alike(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     """What networks of a stack have in common: all but the rows themselves and the seed."""
-    facts = tasks.facts(run["task"])
     method, budget = method_and_budget(run, facts)
-    shared = {
+    return {
         "network": run["network"],
         "method": method.to_json(),
         "budget": budget.to_json(),
@@ -59,12 +111,33 @@ def _alike(run: Mapping[str, Any], tasks: Tasks) -> str:
         "inputs": facts.input_shape,
         "threads": run["threads"],
     }
-    return canonical(shared)
 
 
-def _parts(keys: list[str]) -> list[list[str]]:
-    """As few parts as possible, as equal as possible."""
-    count = -(-len(keys) // MOST)
+def _alike_quantised(run: Mapping[str, Any], tasks: Tasks, *, with_bits: bool) -> str:
+    assert run["precision"] != FLOAT
+    precision = precision_of(run["precision"])
+    values = quantised_values(run) | {"precision": (precision if with_bits else _mixed(precision)).to_json()}
+    values.pop("seed")
+    return canonical({**_alike(run, tasks.facts(run["task"])), "quantise": values})
+
+
+def _mixed(precision: Precision) -> Precision:
+    """One value for all precisions whose networks may be trained together."""
+    rules = [QUANTIZERS[getattr(precision, name)] for name in RANGES]
+    if all(rule.learned or not rule.needs_bits for rule in rules):
+        return replace(precision, weight=8, activation=8)
+    return precision
+
+
+def _named(networks: Mapping[str, int]) -> dict[str, str]:
+    """The stack of each key, which brings so many networks: as few as possible, as equal as possible."""
+    keys, most = list(networks), max(1, MOST // max(networks.values()))
+    count = -(-len(keys) // most)
     size, longer = divmod(len(keys), count)
-    ends = [index * size + min(index, longer) for index in range(count + 1)]
-    return [keys[first:end] for first, end in itertools.pairwise(ends)]
+    found: dict[str, str] = {}
+    for index in range(count):
+        first = index * size + min(index, longer)
+        part = keys[first : first + size + (index < longer)]
+        name = "stack-" + hashlib.sha256("".join(part).encode()).hexdigest()[:16]
+        found |= dict.fromkeys(part, name)
+    return found

@@ -11,7 +11,8 @@ from typing import Any, TextIO
 
 from qbayes.errors import Interrupted
 from qbayes.study.store import Store, StoreFull
-from qbayes.study.work import Workplace
+from qbayes.study.work import perform
+from qbayes.study.workplace import Workplace
 
 _LEFT_ALONE = 3  # exit code: the process that gave the jobs is gone
 
@@ -44,7 +45,7 @@ def _perform(at: Workplace, job: str, payload: dict[str, Any], events: TextIO) -
 
     at.say = lambda text: say("started", text)
     try:
-        at.perform(payload)
+        perform(at, payload)
     except StoreFull as error:
         say("stopped", f"{error.got}")
         return

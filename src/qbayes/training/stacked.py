@@ -92,6 +92,11 @@ def cannot_stack(job: StackJob) -> str | None:
     return _why_not(_prepared(job))
 
 
+def module_of(job: StackJob) -> nn.Module:
+    """The network of a job as its training would begin."""
+    return _prepared(job).module
+
+
 def fit_stacked(
     jobs: Sequence[StackJob],
     *,
@@ -112,7 +117,7 @@ def fit_stacked(
     if not resume:
         check_overwriting([path])
     ready = [_prepared(job) for job in jobs]
-    _check_alike(ready)
+    check_alike(_why_not(ready[0]), [_key(one) for one in ready])
     loop = _loop(ready, place, path)
     with TrainingProgress(_title(ready), ready[0].budget.epochs, progress) as loop.progress:
         loop.run(resume=resume)
@@ -137,17 +142,25 @@ def _prepared(job: StackJob) -> _Prepared:
 
 
 def _key(ready: _Prepared) -> str:
-    return key_of(ready.module, ready.job.task, ready.job.method, ready.budget)
+    method = ready.job.method
+    how = [type(method).__module__, type(method).__qualname__, method.to_json()]
+    return key_of(ready.module, ready.job.task, ready.budget, how)
 
 
 def _why_not(ready: _Prepared) -> str | None:
-    return why_not(ready.module, ready.job.task, ready.job.method, ready.budget)
+    job, two = ready.job, [ready.module, ready.module]
+    return why_not(
+        _key(ready),
+        job.task,
+        ready.budget,
+        lambda generators: stack_of(two, job.task, job.method, ready.budget, generators),
+    )
 
 
-def _check_alike(ready: Sequence[_Prepared]) -> None:
-    if why := _why_not(ready[0]):
+def check_alike(why: str | None, keys: Sequence[str]) -> None:
+    """Raise unless a stack can be made (``why`` is None) and its jobs have one key."""
+    if why is not None:
         raise CannotStack.because(why)
-    keys = [_key(one) for one in ready]
     differing = next((index for index, key in enumerate(keys) if key != keys[0]), None)
     if differing is not None:
         raise BadInput(
@@ -168,8 +181,8 @@ def _loop(ready: Sequence[_Prepared], device: torch.device, checkpoint: Path | N
         stack,
         [one.job.task for one in ready],
         budget,
-        method,
         optimizer,
+        method.collect,
         order=OrderGenerators([one.generator_seed("order") for one in ready]),
         noise=generators,
         device=device,

@@ -4,18 +4,17 @@ import functools
 import hashlib
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from qbayes.errors import QbayesError
-from qbayes.methods.base import Method
 from qbayes.tasks import Task
 from qbayes.tasks.source import InMemory
 from qbayes.training.budget import Budget
-from qbayes.training.stacked_network import stack_of
+from qbayes.training.stacked_network import Stack
 from qbayes.training.stacked_noise import CannotStack, NoiseGenerators
 
 _SETTINGS = ("bf16", "compile", "channels_last")
@@ -28,12 +27,20 @@ _PLAIN = (str, int, float, bool, type(None))
 _PROBED: dict[str, str | None] = {}
 
 
-def key_of(module: nn.Module, task: Task, method: Method, budget: Budget) -> str:
-    """sha256 of all that the networks of a stack share; weights, data and seeds are each one's own."""
+Attempt = Callable[[NoiseGenerators], tuple[Stack, torch.optim.Optimizer]]
+
+
+def key_of(
+    module: nn.Module, task: Task, budget: Budget, how: Any, apart: Mapping[str, frozenset[str]] | None = None
+) -> str:
+    """sha256 of all that the networks of a stack share; weights, data and seeds are each one's own.
+
+    ``how`` says in JSON what they are trained by; ``apart`` names, by module, attributes that may differ.
+    """
     signature = task.signature
     shared = {
-        "module": _structure(module),
-        "method": [_name(type(method)), method.to_json()],
+        "module": _structure(module, apart or {}),
+        "how": how,
         "budget": budget.to_json(),
         "rows": task.train_rows,
         "input": signature.input_shape,
@@ -42,8 +49,8 @@ def key_of(module: nn.Module, task: Task, method: Method, budget: Budget) -> str
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
 
-def why_not(module: nn.Module, task: Task, method: Method, budget: Budget) -> str | None:
-    """Why a prepared module cannot be stacked, or None when it can."""
+def why_not(key: str, task: Task, budget: Budget, attempt: Attempt) -> str | None:
+    """Why networks of that key cannot be stacked, or None when they can; ``attempt`` makes a stack of two."""
     if not isinstance(task.source, InMemory):
         return "its rows are streamed"
     if task.augment is not None:
@@ -51,13 +58,12 @@ def why_not(module: nn.Module, task: Task, method: Method, budget: Budget) -> st
     for setting in _SETTINGS:
         if getattr(budget, setting):
             return f"its budget asks for {setting}"
-    key = key_of(module, task, method, budget)
     if key not in _PROBED:
-        _PROBED[key] = _trouble(module, task, method, budget)
+        _PROBED[key] = _trouble(task, attempt)
     return _PROBED[key]
 
 
-def _trouble(module: nn.Module, task: Task, method: Method, budget: Budget) -> str | None:
+def _trouble(task: Task, attempt: Attempt) -> str | None:
     """What goes wrong in one step of two networks on two rows, if anything does."""
     x, y = next(task.batches("train", 2))
     target = task.signature.target
@@ -66,7 +72,7 @@ def _trouble(module: nn.Module, task: Task, method: Method, budget: Budget) -> s
     with torch.random.fork_rng(devices=[]):
         before = torch.get_rng_state()
         try:
-            stack, optimizer = stack_of([module, module], task, method, budget, generators)
+            stack, optimizer = attempt(generators)
             stack(torch.stack([x, x]), torch.stack([y, y])).sum().backward()
             optimizer.step()
         except CannotStack as error:
@@ -80,7 +86,7 @@ def _trouble(module: nn.Module, task: Task, method: Method, budget: Budget) -> s
     return "its loss or optimiser draws noise that is not told apart by network" if moved else None
 
 
-def _structure(module: nn.Module) -> list[Any]:
+def _structure(module: nn.Module, apart: Mapping[str, frozenset[str]]) -> list[Any]:
     """What the networks of a stack must have in common, as JSON: they run as the first one does."""
     described: list[Any] = []
     # a module that is reached but not registered keeps its weights: it is compared with them.
@@ -88,9 +94,17 @@ def _structure(module: nn.Module) -> list[Any]:
     for name, part in module.named_modules(remove_duplicate=False):
         tensors = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
         shapes = [[key, list(t.shape), str(t.dtype), t.requires_grad] for key, t in tensors]
-        others = {key: value for key, value in vars(part).items() if key not in _TORCH_OWN}
+        left_out = _TORCH_OWN | apart.get(name, frozenset())
+        others = {
+            key: _without_handles(key, value) for key, value in vars(part).items() if key not in left_out
+        }
         described.append([name, _name(type(part)), shapes, _described(others, registered)])
     return described
+
+
+def _without_handles(key: str, value: Any) -> Any:
+    """Hooks without the running numbers that torch gives them; other attributes as they are."""
+    return list(value.values()) if key.endswith("_hooks") and isinstance(value, Mapping) else value
 
 
 def _described(value: object, above: tuple[int, ...]) -> Any:

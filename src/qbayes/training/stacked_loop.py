@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import RunFailed
-from qbayes.methods.base import Method
 from qbayes.posterior.likelihood import Outputs
 from qbayes.tasks import Task
 from qbayes.tasks.source import Batch
@@ -32,8 +31,8 @@ class StackLoop(Loop):
         stack: Stack,
         tasks: Sequence[Task],
         budget: Budget,
-        method: Method,
         optimizer: torch.optim.Optimizer,
+        collect: Callable[[int, int], bool],
         *,
         order: OrderGenerators,
         noise: NoiseGenerators,
@@ -41,6 +40,7 @@ class StackLoop(Loop):
         fingerprint: str,
         checkpoint: Path | None,
         progress: TrainingProgress | None,
+        before_epoch: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__(
             stack,
@@ -48,12 +48,13 @@ class StackLoop(Loop):
             budget,
             _as_given,
             optimizer,
-            method.collect,
+            collect,
             seed=0,
             device=device,
             fingerprint=fingerprint,
             checkpoint=checkpoint,
             progress=progress,
+            before_epoch=before_epoch,
         )
         self.stack, self.order, self.orders, self.noise = stack, order, order, noise
         self.rows = StackedRows(tasks, device)

@@ -26,7 +26,8 @@ class Stack(nn.Module):
     """``forward(x, y)`` gives each network's loss, ``(networks,)``, for inputs ``(networks, rows, …)``.
 
     ``template`` gives the structure: it is run under ``vmap``, with the parameters of all in the place of its
-    own.
+    own. ``numbers`` names attributes of modules that are numbers and may differ between the networks; if
+    any does, they become tensors too.
     """
 
     def __init__(
@@ -35,12 +36,16 @@ class Stack(nn.Module):
         template: nn.Module,
         loss: Callable[[Outputs, Tensor], Tensor],
         noise: TrainingNoise,
+        numbers: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__()
         self._loss_of_outputs, self._noise = loss, noise
         # in a tuple: its own parameters are not to be found, saved or trained.
         self._template = (template.train(),)
-        self._slots = _Slots(template)
+        own = {place: _numbers(networks, *place) for place in numbers}
+        if all(len(set(values)) == 1 for values in own.values()):
+            own = {}
+        self._slots = _Slots(template, list(own))
         self.weights = nn.ParameterList()
         for name in self._slots.parameters:
             parts = [network.get_parameter(name) for network in networks]
@@ -48,13 +53,15 @@ class Stack(nn.Module):
             self.weights.append(nn.Parameter(stacked, requires_grad=parts[0].requires_grad))
         for index, name in enumerate(self._slots.buffers):
             self.register_buffer(f"buffer{index}", torch.stack([one.get_buffer(name) for one in networks]))
+        for index, values in enumerate(own.values()):
+            self.register_buffer(f"number{index}", torch.tensor(values), persistent=False)
         convolves = any(weight.ndim > _OF_A_LINEAR_LAYER for weight in self.weights)
         self._mode = StackedConvolutions() if convolves else contextlib.nullcontext()
         self._losses = vmap(self._loss, randomness="error")
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         noise = self._noise.drawn(x)
-        values = [*self.weights, *(getattr(self, f"buffer{i}") for i in range(len(self._slots.buffers)))]
+        values = [*self.weights, *self._buffers.values()]
         with self._mode:
             return self._losses(values, x, y, noise)
 
@@ -71,9 +78,9 @@ class Stack(nn.Module):
 
 
 class _Slots:
-    """Where the parameters and buffers of a module are held; a tied one in several places."""
+    """Where the parameters, buffers and numbers of a module are held; a tied one in several places."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, numbers: Sequence[tuple[str, str]] = ()) -> None:
         self.parameters = tuple(name for name, _ in module.named_parameters())
         self.buffers = tuple(name for name, _ in module.named_buffers())
         named = (module.named_parameters, module.named_buffers)
@@ -82,6 +89,8 @@ class _Slots:
         self.of_state = {name: every[name] for name in module.state_dict()}
         place = {name: index for index, name in enumerate((*self.parameters, *self.buffers))}
         self._places = [(*_holder(module, name), place[origin]) for name, origin in every.items()]
+        for index, (name, attribute) in enumerate(numbers, start=len(place)):
+            self._places.append((vars(module.get_submodule(name)), attribute, index))
 
     @contextlib.contextmanager
     def holding(self, values: Sequence[Tensor]) -> Iterator[None]:
@@ -100,6 +109,10 @@ def _holder(module: nn.Module, name: str) -> tuple[dict[str, Any], str]:
     path, _, key = name.rpartition(".")
     owner: Any = module.get_submodule(path)
     return (owner._parameters if key in owner._parameters else owner._buffers), key
+
+
+def _numbers(networks: Sequence[nn.Module], name: str, attribute: str) -> list[float]:
+    return [float(getattr(network.get_submodule(name), attribute)) for network in networks]
 
 
 def stack_of(

@@ -110,7 +110,7 @@ class GaussianWeights(GaussianLayer):
         if not self.training:
             return mean
         variance = apply_weights(self.geometry, x * x, sigma * sigma, spread)
-        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * torch.randn_like(mean)
+        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * self.training_noise(mean)
 
     def calibrate(self, name: str) -> None:
         """Set the ranges from the means and deviations as they are."""

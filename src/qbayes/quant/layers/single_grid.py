@@ -55,13 +55,13 @@ class SingleGridWeights(GaussianWeights):
             return apply_weights(self.geometry, x, weight, self.bias_mean)
         bits, unit = self.noise_bits, epsilon_scale(self.noise_bits)
         limit = (1 << (bits - 1)) - 1
-        epsilon = (torch.randn_like(self.weight_mean) / unit).round().clamp(-limit, limit) * unit
+        epsilon = (self.training_noise(self.weight_mean) / unit).round().clamp(-limit, limit) * unit
         sign = shaped(self.sign, epsilon.ndim, 0)
         noise_part = self.noise_quantizer(self.sigma_quantizer(self.weight_sigma) * epsilon * sign)
         weight = self.sample_quantizer(self.quantizer(self.weight_mean) + noise_part)
         bias = self.bias_mean
         if bias is not None and self.bias_rho is not None:
-            bias = bias + F.softplus(self.bias_rho) * torch.randn_like(bias)
+            bias = bias + F.softplus(self.bias_rho) * self.training_noise(bias)
         return apply_weights(self.geometry, x, weight, bias)
 
     @torch.no_grad()

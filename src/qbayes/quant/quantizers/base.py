@@ -27,6 +27,8 @@ class RangeRule(ABC):
     name: ClassVar[str]
     # whether training moves the scale by its gradient, once data have set it.
     learned: ClassVar[bool] = False
+    # whether the range itself, and not only its grid, depends on the bits.
+    needs_bits: ClassVar[bool] = False
 
     bits: int
     signed: bool

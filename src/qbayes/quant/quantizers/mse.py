@@ -29,6 +29,7 @@ class Mse(RangeRule):
     """Least squared error over shrunken ranges."""
 
     name = "mse"
+    needs_bits = True
 
     def init_state(self) -> State:
         return {
@@ -95,7 +96,8 @@ class Mse(RangeRule):
         found: list[Tensor] = []
         for step, centre in zip(scale.split(together, 1), zero.split(together, 1), strict=True):
             s, z = step[..., None], centre[..., None]
-            error = ((x / s).round_().clamp_(first - z, last - z).mul_(s).sub_(x)).square_()
+            error = (x / s).round_().clamp(first - z, last - z).mul_(s).sub_(x)
+            error = error.mul_(error)
             found.append((error if weight is None else error * weight).sum(-1))
         return torch.cat(found, 1)
 

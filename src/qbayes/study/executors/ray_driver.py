@@ -183,7 +183,7 @@ def _task() -> Any:
 
 def title(payload: Mapping[str, Any]) -> str:
     """What a job does, in a few words."""
-    if payload["kind"] == "float":
+    if payload["kind"] in ("float", "quantised"):
         known, more = identity(payload["stages"][0][1]), len(payload["stages"]) - 1
         return f"{known['method']} on {known['task']}, seed {known['seed']}" + (
             f" and {more} more" if more else ""

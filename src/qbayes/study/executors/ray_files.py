@@ -14,6 +14,9 @@ def stages_of(payload: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The stages that a job reads or makes, as (stage, key), each after those that it starts from."""
     if payload["kind"] == "float":
         return [("float", key) for key, _ in payload["stages"]]
+    if payload["kind"] == "quantised":
+        floats = dict.fromkeys(payload["floats"])
+        return [("float", key) for key in floats] + [("quantised", key) for key, _ in payload["stages"]]
     before = [(stage, payload[stage]) for stage in ("float", "quantised", "program")]
     return [(stage, key) for stage, key in before if key is not None] + [
         ("scores", key) for key, _ in payload["runs"]

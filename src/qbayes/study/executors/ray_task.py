@@ -12,7 +12,8 @@ from qbayes.provenance import versions
 from qbayes.study.executors.ray_files import Files, pack, stages_of, unpack
 from qbayes.study.executors.ray_folder import claimed, sees
 from qbayes.study.store import FAILED, Store, StoreFull
-from qbayes.study.work import Workplace
+from qbayes.study.work import perform as do
+from qbayes.study.workplace import Workplace
 
 _COMPARED = ("qbayes", "torch", "numpy")
 Sent = list[tuple[str, str, Any]]  # stage, key, and the reference under which Ray keeps its files
@@ -64,7 +65,7 @@ def _in_the_store(order: Mapping[str, Any]) -> Answer:
     at = _workplace(order["data_dir"], order["device"])
     at.store = Store(order["store"])
     with claimed(at.store.folder, order["job"]):
-        at.perform(order["payload"])
+        do(at, order["payload"])
     return {"kind": "done"}
 
 
@@ -78,7 +79,7 @@ def _elsewhere(order: Mapping[str, Any], sent: Sent) -> Answer:
         try:
             for (stage, key, _), files in zip(sent, contents, strict=True):
                 unpack(at.store, stage, key, files)
-            at.perform(order["payload"])
+            do(at, order["payload"])
         except BadFile as error:
             # the node's own disk, not the store's: another node may have room.
             raise OSError(error.got) from error

@@ -1,0 +1,221 @@
+"""What ``quantize`` is asked for, checked: one float posterior, a task, a precision, a budget.
+
+It also holds the steps that its members go through, each alone or in a stack: prepare, calibrate, (train) and
+settle; and makes the quantised posterior of them.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from qbayes import noise
+from qbayes.errors import BadInput, unknown_name
+from qbayes.posterior.likelihood import ConstantNoise
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.save import state_to
+from qbayes.posterior.signature import Signature
+from qbayes.posterior.transform import Standardize
+from qbayes.provenance import device_name, versions
+from qbayes.quant.layers.gaussian import GaussianWeights
+from qbayes.quant.network import QuantNetwork
+from qbayes.quant.precision import Precision
+from qbayes.quant.prepare import quantised_module
+from qbayes.tasks import Task
+from qbayes.training.budget import Budget
+from qbayes.training.loop import derived_seed
+
+Keep = Literal["last", "best"]
+KEEPS = ("last", "best")
+MOMENTUM = 0.9
+# rows that set the ranges before training, in batches of the budget's size.
+CALIBRATION_ROWS = 2048
+_SAME_SCALE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Quantisation:
+    """The arguments of ``quantize``; ``budget`` is settled for the task's rows."""
+
+    posterior: NetworkPosterior
+    task: Task
+    precision: Precision
+    budget: Budget
+    seed: int = 0
+    keep: Keep = "last"
+    freeze: float = 0.5
+
+    def __post_init__(self) -> None:
+        noise.check_seed(self.seed)
+        _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
+        object.__setattr__(self, "budget", self.budget.for_rows(self.task.train_rows))
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return {
+            "task": self.task.provenance,
+            "precision": self.precision.to_json(),
+            "budget": self.budget.to_json(),
+            "seed": self.seed,
+            "keep": self.keep,
+            "freeze": self.freeze,
+        }
+
+    @property
+    def members(self) -> int:
+        return len(self.posterior.networks)
+
+    def prepared(self, member: int) -> nn.Module:
+        """The member with fake-quantisers, before any data."""
+        shape = self.posterior.signature.input_shape
+        return quantised_module(self.posterior.networks[member], shape, self.precision).cpu()
+
+    @torch.no_grad()
+    def calibrate(self, module: nn.Module, member: int, device: torch.device) -> None:
+        """Set the ranges from training rows."""
+        cuda = [device] if device.type == "cuda" else []
+        order = torch.Generator().manual_seed(derived_seed(self.seed, "calibration", member))
+        with torch.random.fork_rng(devices=cuda), network_of(module).calibrating():
+            torch.manual_seed(derived_seed(self.seed, "calibration noise", member))
+            seen = 0
+            for x, _ in self.task.training_batches(self.budget.batch_size, order, device, 0):
+                module(x)
+                seen += len(x)
+                if seen >= CALIBRATION_ROWS:
+                    break
+
+    def training_seed(self, member: int) -> int:
+        return derived_seed(self.seed, "quantise", member)
+
+    def fingerprint(self, member: int, begins: str) -> str:
+        """Of a member's training, which began with the state of that hash."""
+        parts = json.dumps([self.spec, member, begins], sort_keys=True)
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+    def observes(self, epoch: int) -> bool:
+        """Whether ranges follow the data in this epoch."""
+        return epoch < self.freeze * self.budget.epochs
+
+    def result(
+        self,
+        module: nn.Module,
+        members: list[dict[str, Tensor]],
+        losses: list[list[float]],
+        device: torch.device,
+        **more: Any,
+    ) -> NetworkPosterior:
+        """The quantised posterior of settled ``members``, in ``module``; ``more`` is recorded."""
+        posterior = self.posterior
+        quantised = {
+            **self.spec,
+            "losses": losses,
+            **more,
+            "versions": versions(),
+            "device": device_name(device),
+        }
+        return NetworkPosterior(
+            module.cpu(),
+            _alike(module, members),
+            posterior.signature,
+            architecture=posterior.architecture,
+            provenance={**posterior.provenance, "quantised": quantised},
+            sites=posterior.sites,
+            quantised=self.precision.to_json(),
+        ).to(device)
+
+
+def network_of(module: nn.Module) -> QuantNetwork:
+    """The quantised network of a prepared module, without the constant noise around it."""
+    inner = module.network if isinstance(module, ConstantNoise) else module
+    assert isinstance(inner, QuantNetwork)
+    return inner
+
+
+def descent(parameters: Sequence[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+    """Weights and learned step sizes, of one network or a stack: nothing decays."""
+    return torch.optim.SGD(parameters, learning_rate, MOMENTUM, nesterov=True, fused=True)
+
+
+def settled(module: nn.Module, state: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The final state of a member, from ``state`` or what the module has: grids fit for integers."""
+    module.train()
+    if state is not None:
+        module.load_state_dict(dict(state))
+    # from training to evaluation: this is where the network settles.
+    module.eval()
+    network_of(module).check_ready()
+    return state_to(module.state_dict(), "cpu")
+
+
+def _alike(module: nn.Module, members: list[dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+    """The members with the same number of grids for their noise, since they become one program."""
+    grids = [{name: int(v) for name, v in m.items() if name.endswith(".grids")} for m in members]
+    differing = {name for name in grids[0] if len({one[name] for one in grids}) > 1}
+    if not differing:
+        return members
+    for name, layer in module.named_modules():
+        if isinstance(layer, GaussianWeights):
+            layer.always_two = f"{name}.grids" in differing
+    return [settled(module, member) for member in members]
+
+
+def _check(posterior: NetworkPosterior, task: Task, precision: Precision, keep: str, freeze: float) -> None:
+    if not isinstance(posterior, NetworkPosterior) or posterior.quantised is not None:
+        raise BadInput(
+            "a float posterior is needed to quantise",
+            f"one at {Precision.from_json(posterior.quantised).label}"
+            if isinstance(posterior, NetworkPosterior)
+            else type(posterior).__name__,
+            "give what qb.fit made, or load that posterior",
+        )
+    if not isinstance(task, Task) or not isinstance(precision, Precision):
+        raise BadInput(
+            "quantize takes a posterior, a Task and a Precision",
+            f"{type(task).__name__} and {type(precision).__name__}",
+            "call qb.quantize(posterior, task, qb.Precision(weight=8, activation=8))",
+        )
+    if keep not in KEEPS:
+        raise unknown_name("choice of the epoch to keep", str(keep), KEEPS)
+    if keep == "best" and "validation" not in task.splits:
+        raise BadInput(
+            "choosing the best epoch needs validation rows",
+            f"'{task.name}' has none",
+            "load the task with validation=0.1, or keep the last epoch",
+        )
+    if isinstance(freeze, bool) or not isinstance(freeze, int | float) or not 0 <= freeze <= 1:
+        raise BadInput("freeze must be a share of the epochs from 0 to 1", f"{freeze!r}", "leave it at 0.5")
+    _check_signature(posterior.signature, task)
+
+
+def _check_signature(signature: Signature, task: Task) -> None:
+    if task.signature.input_shape != signature.input_shape:
+        raise BadInput(
+            "the task must have the posterior's inputs",
+            f"{task.signature.input_shape} instead of {signature.input_shape}",
+            f"quantise on '{signature.task}'",
+        )
+    if task.signature.likelihood != signature.likelihood:
+        raise BadInput(
+            "the task must have the posterior's kind and number of outputs",
+            f"'{task.name}' asks for {task.signature.likelihood.to_json()}",
+            f"quantise on '{signature.task}'",
+        )
+    pairs = ((signature.transform, task.signature.transform), (signature.target, task.signature.target))
+    if not all(_same_scale(one, other) for one, other in pairs):
+        raise BadInput(
+            "the task must scale inputs and targets as in the posterior's training",
+            f"other means or deviations in '{task.name}': other training rows",
+            "load the task with the same rows and validation share for fit and quantize",
+        )
+
+
+def _same_scale(one: Standardize | None, other: Standardize | None) -> bool:
+    """Whether two scales agree to a thousandth of a deviation."""
+    if one is None or other is None:
+        return one is other
+    shifted = ((one.mean - other.mean).abs() <= _SAME_SCALE * one.std).all()
+    return bool(shifted & ((one.std - other.std).abs() <= _SAME_SCALE * one.std).all())

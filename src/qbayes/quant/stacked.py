@@ -1,0 +1,234 @@
+"""Stacked quantisation-aware training: the members of several posteriors as one batched program.
+
+As for float training (``qbayes.training.stacked``): every network keeps its own weights, ranges, rows' order
+and noise, and no operation mixes networks, so each comes out as ``quantize`` gives it, up to the rounding of
+sums taken in another order. Bits may differ between the networks where only the ends of the codes depend on
+them: the searches of ``mse`` do besides.
+"""
+
+import copy
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import QbayesError
+from qbayes.posterior.likelihood import Outputs
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
+from qbayes.quant.precision import Precision
+from qbayes.quant.prepare import quantised_module
+from qbayes.quant.qat import last_epoch
+from qbayes.quant.quantisation import Quantisation, descent, network_of, settled
+from qbayes.quant.quantizer import Quantizer
+from qbayes.tasks import Task
+from qbayes.training.budget import Budget
+from qbayes.training.fit import check_overwriting, choose_device, state_hash
+from qbayes.training.loop import derived_seed
+from qbayes.training.progress import TrainingProgress
+from qbayes.training.stacked import CHECKPOINT, check_alike
+from qbayes.training.stacked_key import key_of, why_not
+from qbayes.training.stacked_loop import StackLoop
+from qbayes.training.stacked_network import Stack
+from qbayes.training.stacked_noise import NoiseGenerators, OrderGenerators, TrainingNoise
+
+# rows that set the ranges of a network that is only tried.
+_PROBED_ROWS = 32
+_CODES = ("low", "high")
+# what a quantiser whose bits may differ in a stack knows of them.
+_OF_BITS = frozenset({*_CODES, "bits", "rule"})
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """A member ready to train: its ranges are set."""
+
+    asked: Quantisation
+    index: int
+    begins: str
+    module: nn.Module
+
+    @property
+    def key(self) -> str:
+        asked = self.asked
+        return _key(self.module, asked.task, asked.budget, [asked.keep, asked.freeze])
+
+    def generator_seed(self, purpose: str) -> int:
+        """As ``quantize`` and ``Loop`` seed this member's training."""
+        return derived_seed(self.asked.training_seed(self.index), purpose)
+
+
+def quantize_stacked(
+    asked: Sequence[Quantisation],
+    *,
+    device: str | torch.device = "auto",
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> list[NetworkPosterior | QbayesError]:
+    """All members of all posteriors as one program: for each what ``quantize`` gives, or its failure.
+
+    They must have one structure, budget and number of rows. With ``checkpoint`` a folder is kept from which
+    an interrupted stack goes on, to the same bits, when ``resume`` is given with the same arguments.
+    """
+    place, begun = choose_device(device), time.monotonic()
+    path = None if checkpoint is None else Path(checkpoint) / CHECKPOINT
+    if not resume:
+        check_overwriting([path])
+    prepared = [_members(one, place) for one in asked]
+    members = [member for found in prepared if isinstance(found, list) for member in found]
+    if not members:
+        return [found for found in prepared if isinstance(found, QbayesError)]
+    first = members[0]
+    why = _why_not(first.module, first.asked.task, first.asked.budget)
+    check_alike(why, [one.key for one in members])
+    loop = _loop(members, place, path)
+    networks = f"{len(members)} networks"
+    title = f"{first.asked.precision.label} on {first.asked.task.name}: {networks}"
+    with TrainingProgress(title, first.asked.budget.epochs, progress) as loop.progress:
+        loop.run(resume=resume)
+    if path is not None and not loop.alive:
+        # it would only fail again.
+        path.unlink(missing_ok=True)
+    seconds = round((time.monotonic() - begun) / len(asked), 3)
+    results: list[NetworkPosterior | QbayesError] = []
+    place_of = {id(member): index for index, member in enumerate(members)}
+    for one, found in zip(asked, prepared, strict=True):
+        if isinstance(found, QbayesError):
+            results.append(found)
+        else:
+            networks_of_one = [place_of[id(member)] for member in found]
+            results.append(_result(loop, one, found, networks_of_one, place, seconds, len(members)))
+    return results
+
+
+@torch.no_grad()
+def cannot_stack_quantised(
+    network: nn.Module, task: Task, precision: Precision, budget: Budget
+) -> str | None:
+    """Why posteriors of networks like this one cannot be quantised in a stack, or None when they can."""
+    module = quantised_module(network, task.signature.input_shape, precision)
+    x, _ = next(task.batches("train", _PROBED_ROWS))
+    with torch.random.fork_rng(devices=[]), network_of(module).calibrating():
+        module(task.signature.transform.apply(x))
+    with torch.enable_grad():
+        return _why_not(module, task, budget.for_rows(task.train_rows))
+
+
+def _members(asked: Quantisation, device: torch.device) -> list[_Member] | QbayesError:
+    """The members of one posterior with their ranges set; trouble with one of them is its posterior's."""
+    found: list[_Member] = []
+    try:
+        for index in range(asked.members):
+            module = asked.prepared(index).to(device)
+            begins = state_hash(module)
+            asked.calibrate(module, index, device)
+            found.append(_Member(asked, index, begins, module))
+    except QbayesError as error:
+        return error
+    return found
+
+
+def _mixable(module: nn.Module) -> dict[str, Quantizer]:
+    """The quantisers, by name, that training asks for nothing but the ends of their codes."""
+    return {
+        name: part
+        for name, part in module.named_modules()
+        if isinstance(part, Quantizer) and not (part.follows and part.rule.needs_bits)
+    }
+
+
+def _key(module: nn.Module, task: Task, budget: Budget, settings: list[Any]) -> str:
+    mixable = _mixable(module)
+    rules = [[name, part.rule.name] for name, part in mixable.items()]
+    how = ["quantise", *settings, rules]
+    return key_of(module, task, budget, how, dict.fromkeys(mixable, _OF_BITS))
+
+
+def _why_not(module: nn.Module, task: Task, budget: Budget) -> str | None:
+    def attempt(generators: NoiseGenerators) -> tuple[Stack, torch.optim.Optimizer]:
+        stack, _, optimizer = _stack([module, module], task, budget, generators)
+        return stack, optimizer
+
+    return why_not(_key(module, task, budget, []), task, budget, attempt)
+
+
+def _stack(
+    modules: Sequence[nn.Module], task: Task, budget: Budget, generators: NoiseGenerators
+) -> tuple[Stack, nn.Module, torch.optim.Optimizer]:
+    likelihood, template = task.signature.likelihood, copy.deepcopy(modules[0]).to(generators.device)
+
+    def loss(outputs: Outputs, target: Tensor) -> Tensor:
+        return likelihood.nll(outputs, target).mean(-1)
+
+    numbers = [(name, code) for name in _mixable(template) for code in _CODES]
+    noise = TrainingNoise(template, likelihood, generators)
+    stack = Stack(modules, template, loss, noise, numbers).to(generators.device)
+    trained = [parameter for parameter in stack.parameters() if parameter.requires_grad]
+    return stack, template, descent(trained, budget.learning_rate)
+
+
+def _loop(members: Sequence[_Member], device: torch.device, checkpoint: Path | None) -> StackLoop:
+    asked = members[0].asked
+    prints = [one.asked.fingerprint(one.index, one.begins) for one in members]
+    generators = NoiseGenerators([one.generator_seed("noise") for one in members], device)
+    modules = [one.module for one in members]
+    stack, template, optimizer = _stack(modules, asked.task, asked.budget, generators)
+    network, best = network_of(template), None
+    if asked.keep == "best":
+        best = _best(stack, members)
+    loop = StackLoop(
+        stack,
+        [one.asked.task for one in members],
+        asked.budget,
+        optimizer,
+        last_epoch if best is None else best.collect,
+        order=OrderGenerators([one.generator_seed("order") for one in members]),
+        noise=generators,
+        device=device,
+        fingerprint=hashlib.sha256(json.dumps(prints).encode()).hexdigest(),
+        checkpoint=checkpoint,
+        progress=None,
+        before_epoch=lambda epoch: network.observe(asked.observes(epoch)),
+    )
+    if best is not None:
+        best.loop = loop
+    return loop
+
+
+def _best(stack: Stack, members: Sequence[_Member]) -> BestEpoch:
+    def split(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+        return [stack.split(state, network) for network in range(len(members))]
+
+    def join(kept: dict[str, Tensor], state: Mapping[str, Tensor], network: int) -> None:
+        for name, value in state.items():
+            kept[name][network] = value[network]
+
+    return BestEpoch([ValidationLoss(one.module, one.asked.task) for one in members], split, join)
+
+
+def _result(
+    loop: StackLoop,
+    asked: Quantisation,
+    members: Sequence[_Member],
+    networks: Sequence[int],
+    device: torch.device,
+    seconds: float,
+    stacked: int,
+) -> NetworkPosterior | QbayesError:
+    failure = next((loop.failures[network] for network in networks if network in loop.failures), None)
+    if failure is not None:
+        return failure
+    kept: Mapping[str, Any] = loop.state.members[-1]
+    states = [
+        settled(member.module, loop.stack.split(kept, network))
+        for member, network in zip(members, networks, strict=True)
+    ]
+    losses = [[epoch[network] for epoch in loop.history] for network in networks]
+    return asked.result(members[0].module, states, losses, device, seconds=seconds, stacked=stacked)

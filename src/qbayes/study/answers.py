@@ -1,0 +1,116 @@
+"""Jobs that answer: from one float posterior to the scores of one precision."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from qbayes.integer.lower import lower
+from qbayes.integer.posterior import ProgramPosterior, load
+from qbayes.integer.program import Program
+from qbayes.metrics import evaluate
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.save import save_posterior, write_atomically
+from qbayes.quant.qat import quantize_members
+from qbayes.study.measured import measured_row
+from qbayes.study.sections import FLOAT
+from qbayes.study.stages import canonical, evaluate_values
+from qbayes.study.store import CHECKPOINT
+from qbayes.study.trained import asked_of
+from qbayes.study.workplace import Job, Workplace, bits_name, method_name, task_name
+from qbayes.tasks import Task
+
+PROGRAM, ROW, ROWS = "program.qbayes", "row.json", "rows.safetensors"
+
+
+class Answers:
+    """From one float posterior to the scores of its runs, which share a precision and its training."""
+
+    def __init__(self, workplace: Workplace, job: Job) -> None:
+        self.at, self.job = workplace, job
+        self.runs: list[tuple[str, Mapping[str, Any]]] = [(key, run) for key, run in job["runs"]]
+        self.run = self.runs[0][1]
+        self._float: NetworkPosterior | None = None
+        self._quantised: NetworkPosterior | None = None
+        self._program: Program | None = None
+
+    def do(self) -> None:
+        self.at.say(
+            f"{method_name(self.run)} on {task_name(self.run)}, {bits_name(self.run)}, "
+            f"seed {self.run['seed']}"
+        )
+        if self.run["precision"] == FLOAT:
+            self._score(lambda run: self.float().to(self.at.place))
+        elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.attempt(
+            "program", self.job["program"], self._lower
+        ):
+            self._score(self._deployed)
+
+    def float(self) -> NetworkPosterior:
+        if self._float is None:
+            self._float = self.at.posterior("float", self.job["float"])
+        return self._float
+
+    def quantised(self) -> NetworkPosterior:
+        if self._quantised is None:
+            self._quantised = self.at.posterior("quantised", self.job["quantised"])
+        return self._quantised
+
+    def program(self) -> Program:
+        if self._program is None:
+            self._program = Program.open(self.at.store.stage("program", self.job["program"]) / PROGRAM)
+        return self._program
+
+    def _quantise(self, folder: Path) -> Mapping[str, Any]:
+        asked = asked_of(self.run, self.float(), self.task())
+        self._quantised = quantize_members(
+            asked,
+            device=self.at.place,
+            checkpoint=folder / CHECKPOINT,
+            resume=True,
+            progress=False,
+        )
+        save_posterior(self._quantised, folder, overwrite=True)
+        return {"method": method_name(self.run), "task": task_name(self.run)}
+
+    def _lower(self, folder: Path) -> Mapping[str, Any]:
+        self._program = lower(self.quantised())
+        self._program.save(folder / PROGRAM)
+        size = (folder / PROGRAM).stat().st_size
+        return {"bytes": size, "method": method_name(self.run), "task": task_name(self.run)}
+
+    def _deployed(self, run: Mapping[str, Any]) -> ProgramPosterior:
+        return load(self.program(), evaluate_values(run)["backend"], device=self.at.place)
+
+    def _score(self, posterior: Callable[[Mapping[str, Any]], Any]) -> None:
+        for key, run in self.runs:
+            self.at.attempt(
+                "scores", key, lambda folder, run=run: self._evaluate(folder, run, posterior(run))
+            )
+
+    def _evaluate(self, folder: Path, run: Mapping[str, Any], posterior: Any) -> Mapping[str, Any]:
+        values, task = evaluate_values(run), self.task()
+        each: dict[str, Tensor] = {}
+        found = evaluate(
+            posterior,
+            task,
+            values["draws"],
+            values["seed"],
+            batch_size=values["batch_size"],
+            split=values["split"],
+            shifts=values["shifts"],
+            confusion=values["confusion"],
+            each_row=each,
+        )
+        program = None if run["precision"] == FLOAT else self.program()
+        row = measured_row(run, found, task, self.float(), program, self.at.place)
+        write_atomically(
+            folder / ROWS, save_tensors({name: held.contiguous() for name, held in each.items()})
+        )
+        write_atomically(folder / ROW, canonical(row).encode())
+        return {"method": method_name(run), "task": task_name(run)}
+
+    def task(self) -> Task:
+        return self.at.tasks.load(self.run["task"])

@@ -1,0 +1,110 @@
+"""Jobs that train: float posteriors, alone or as a stack, and stacks of quantised ones."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qbayes.errors import QbayesError
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.save import WEIGHTS, save_posterior
+from qbayes.quant.quantisation import Quantisation
+from qbayes.quant.stacked import quantize_stacked
+from qbayes.study.network import make_network
+from qbayes.study.sections import QUANTISE, precision_of, qat_budget_of
+from qbayes.study.stacks import stack_job
+from qbayes.study.stages import method_and_budget
+from qbayes.study.store import CHECKPOINT
+from qbayes.study.workplace import Job, Stage, Workplace, method_name, task_name
+from qbayes.tasks import Task
+from qbayes.training.fit import fit
+from qbayes.training.stacked import fit_stacked
+
+
+class Floats:
+    """Trains one posterior, or several as a stack."""
+
+    def __init__(self, workplace: Workplace, job: Job) -> None:
+        self.at, self.job = workplace, job
+
+    def do(self) -> None:
+        stages = [(key, run) for key, run in self.job["stages"]]
+        if len(stages) > 1:
+            self.at.attempt_stack(
+                "float", self.job["name"], stages, lambda folder: self._stack(folder, stages)
+            )
+            return
+        key, run = stages[0]
+        self.at.say(f"{method_name(run)} on {task_name(run)}, seed {run['seed']}")
+        self.at.attempt("float", key, lambda folder: self._train(folder, run))
+
+    def _stack(self, checkpoint: Path, stages: Sequence[Stage]) -> Sequence[NetworkPosterior | QbayesError]:
+        return fit_stacked(
+            [stack_job(run, self.at.tasks) for _, run in stages],
+            device=self.at.place,
+            checkpoint=checkpoint,
+            resume=True,
+            progress=False,
+        )
+
+    def _train(self, folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
+        task = self.at.tasks.load(run["task"])
+        method, budget = method_and_budget(run, self.at.tasks.facts(run["task"]))
+        posterior = fit(
+            lambda: make_network(run["network"], task),
+            task,
+            method,
+            budget,
+            seed=run["seed"],
+            device=self.at.place,
+            checkpoint=folder / CHECKPOINT,
+            resume=True,
+            progress=False,
+        )
+        save_posterior(posterior, folder, overwrite=True)
+        return {
+            "bytes": (folder / WEIGHTS).stat().st_size,
+            "method": method_name(run),
+            "task": task_name(run),
+        }
+
+
+class Tuned:
+    """Fine-tunes a stack of float posteriors; one whose float training failed is left out."""
+
+    def __init__(self, workplace: Workplace, job: Job) -> None:
+        self.at, self.job = workplace, job
+
+    def do(self) -> None:
+        pairs = zip(self.job["stages"], self.job["floats"], strict=True)
+        found = [(key, run, start) for (key, run), start in pairs if self.at.store.is_done("float", start)]
+        stages = [(key, run) for key, run, _ in found]
+        starts = [start for _, _, start in found]
+        self.at.attempt_stack(
+            "quantised", self.job["name"], stages, lambda folder: self._stack(folder, stages, starts)
+        )
+
+    def _stack(
+        self, checkpoint: Path, stages: Sequence[Stage], starts: Sequence[str]
+    ) -> Sequence[NetworkPosterior | QbayesError]:
+        posteriors = {start: self.at.posterior("float", start) for start in dict.fromkeys(starts)}
+        asked = [
+            asked_of(run, posteriors[start], self.at.tasks.load(run["task"]))
+            for (_, run), start in zip(stages, starts, strict=True)
+        ]
+        return quantize_stacked(
+            asked, device=self.at.place, checkpoint=checkpoint, resume=True, progress=False
+        )
+
+
+def asked_of(run: Mapping[str, Any], posterior: NetworkPosterior, task: Task) -> Quantisation:
+    """What a run asks of quantisation."""
+    settings = {**QUANTISE, **run["quantise"]}
+    return Quantisation(
+        posterior,
+        task,
+        precision_of(run["precision"]),
+        qat_budget_of(run["quantise"]),
+        run["seed"],
+        settings["keep"],
+        settings["freeze"],
+    )

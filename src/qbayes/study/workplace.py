@@ -1,0 +1,138 @@
+"""Where the jobs of a study are done: the store, the data and the device of one process."""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from qbayes.errors import Interrupted, QbayesError
+from qbayes.networks import Architecture
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.save import load_posterior, save_posterior
+from qbayes.provenance import device_name, versions
+from qbayes.quant.prepare import requantised
+from qbayes.study.sections import FLOAT, named, precision_of
+from qbayes.study.stages import Tasks
+from qbayes.study.store import STACKS, Store, StoreFull, reason_of, why_full
+from qbayes.training.fit import choose_device
+
+# what a network or a method may raise on its own: that run fails, the others go on.
+FAILURES = (
+    QbayesError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    MemoryError,
+)
+Job = Mapping[str, Any]
+Stage = tuple[str, Mapping[str, Any]]
+Say = Callable[[str], None]
+
+
+@dataclass
+class Workplace:
+    """Where jobs are done: the store, the data, the device."""
+
+    store: Store
+    data_dir: Path | None = None
+    device: str = "cpu"
+    say: Say = field(default=lambda text: None)
+
+    def __post_init__(self) -> None:
+        self.tasks = Tasks(self.data_dir)
+        self.place = choose_device(self.device)
+
+    def attempt(self, stage: str, key: str, do: Callable[[Path], Mapping[str, Any]]) -> bool:
+        """One stage, unless it is done: ``do`` fills its folder and says what to record."""
+        if self.store.is_done(stage, key):
+            return True
+        begun = time.monotonic()
+        folder = self.store.begin(stage, key)
+        try:
+            record = do(folder)
+        except (StoreFull, Interrupted):
+            raise
+        except FAILURES as error:
+            if why_full(error) is not None:
+                raise
+            self.store.fail(stage, key, reason_of(error))
+            return False
+        seconds = record.get("stacked_seconds", time.monotonic() - begun)
+        self.store.finish(stage, key, {**record, **self.record(seconds)})
+        return True
+
+    def attempt_stack(
+        self,
+        stage: str,
+        name: str,
+        stages: Sequence[Stage],
+        train: Callable[[Path], Sequence[NetworkPosterior | QbayesError]],
+    ) -> None:
+        """All stages at once; those that are done already are trained with the others and not written."""
+        method, task, bits = method_name(stages[0][1]), task_name(stages[0][1]), bits_name(stages[0][1])
+        what = f"{method} on {task}" + ("" if stage == "float" else f", {bits}")
+        self.say(f"{len(stages)} × {what} and others, stacked")
+        checkpoint = self.store.folder / STACKS / name
+        try:
+            results = train(checkpoint)
+        except (StoreFull, Interrupted):
+            raise
+        except FAILURES as error:
+            if why_full(error) is not None:
+                raise
+            for key, _ in stages:
+                if not self.store.is_done(stage, key):
+                    self.store.fail(stage, key, reason_of(error))
+            return
+        for (key, run), result in zip(stages, results, strict=True):
+            self.attempt(stage, key, lambda folder, run=run, result=result: _kept(folder, run, stage, result))
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def posterior(self, stage: str, key: str) -> NetworkPosterior:
+        """The float or the quantised posterior that is kept there."""
+        wrap = requantised if stage == "quantised" else None
+        return load_posterior(self.store.stage(stage, key), _rebuilt, wrap)
+
+    def record(self, seconds: float) -> dict[str, Any]:
+        return {
+            "seconds": round(seconds, 3),
+            "device": device_name(self.place),
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
+        }
+
+
+def _kept(
+    folder: Path, run: Mapping[str, Any], stage: str, result: NetworkPosterior | QbayesError
+) -> Mapping[str, Any]:
+    """Write one posterior of a stack, or raise its failure."""
+    if isinstance(result, QbayesError):
+        raise result
+    save_posterior(result, folder, overwrite=True)
+    recorded = result.provenance if stage == "float" else result.provenance["quantised"]
+    return {"method": method_name(run), "task": task_name(run), "stacked_seconds": recorded["seconds"]}
+
+
+def _rebuilt(architecture: Mapping[str, Any]) -> nn.Module:
+    """The network that the study itself names: its own factories may be imported."""
+    return Architecture.from_json(architecture).build(allow_import=True)
+
+
+def method_name(run: Mapping[str, Any]) -> str:
+    return named(run["method"], "method", "mcd")[0]
+
+
+def task_name(run: Mapping[str, Any]) -> str:
+    return named(run["task"], "task", "digits")[0]
+
+
+def bits_name(run: Mapping[str, Any]) -> str:
+    return FLOAT if run["precision"] == FLOAT else precision_of(run["precision"]).label
