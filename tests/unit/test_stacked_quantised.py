@@ -94,7 +94,10 @@ def test_each_of_20_steps_has_the_gradient_of_the_network_alone(
     """Learned steps amplify a rounding that falls to the other side: here both start each step alike."""
     asked = asked_for(method, LEARNED)
     likelihood = asked[0].task.signature.likelihood
-    modules = [one.prepared(member) for one in asked for member in range(one.members)]
+    members = [(one, member) for one in asked for member in range(one.members)]
+    modules = [one.prepared(member) for one, member in members]
+    for (one, member), module in zip(members, modules, strict=True):
+        one.calibrate(module, member, torch.device("cpu"))
     differences: list[float] = []
     step = StackLoop._step  # pyright: ignore[reportPrivateUsage]
 
