@@ -137,6 +137,7 @@ class _Members:
                 progress=bar,
                 check=likelihood.check,
                 before_epoch=lambda epoch: network.observe(asked.observes(epoch)),
+                may_rise=True,
             )
             if best is not None:
                 best.loop = loop

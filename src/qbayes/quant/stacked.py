@@ -196,6 +196,7 @@ def _loop(members: Sequence[_Member], device: torch.device, checkpoint: Path | N
         checkpoint=checkpoint,
         progress=None,
         before_epoch=lambda epoch: network.observe(asked.observes(epoch)),
+        may_rise=True,
     )
     if best is not None:
         best.loop = loop

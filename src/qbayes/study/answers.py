@@ -7,7 +7,6 @@ from typing import Any
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from qbayes.integer.lower import lower
 from qbayes.integer.posterior import ProgramPosterior, load
 from qbayes.integer.program import Program
 from qbayes.metrics import evaluate
@@ -22,7 +21,7 @@ from qbayes.study.trained import asked_of
 from qbayes.study.workplace import Job, Workplace, bits_name, method_name, task_name
 from qbayes.tasks import Task
 
-PROGRAM, ROW, ROWS = "program.qbayes", "row.json", "rows.safetensors"
+ROW, ROWS = "row.json", "rows.safetensors"
 
 
 class Answers:
@@ -43,8 +42,8 @@ class Answers:
         )
         if self.run["precision"] == FLOAT:
             self._score(lambda run: self.float().to(self.at.place))
-        elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.attempt(
-            "program", self.job["program"], self._lower
+        elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.lower(
+            self.job["program"], self.run, self.quantised
         ):
             self._score(self._deployed)
 
@@ -60,7 +59,7 @@ class Answers:
 
     def program(self) -> Program:
         if self._program is None:
-            self._program = Program.open(self.at.store.stage("program", self.job["program"]) / PROGRAM)
+            self._program = self.at.program(self.job["program"])
         return self._program
 
     def _quantise(self, folder: Path) -> Mapping[str, Any]:
@@ -74,12 +73,6 @@ class Answers:
         )
         save_posterior(self._quantised, folder, overwrite=True)
         return {"method": method_name(self.run), "task": task_name(self.run)}
-
-    def _lower(self, folder: Path) -> Mapping[str, Any]:
-        self._program = lower(self.quantised())
-        self._program.save(folder / PROGRAM)
-        size = (folder / PROGRAM).stat().st_size
-        return {"bytes": size, "method": method_name(self.run), "task": task_name(self.run)}
 
     def _deployed(self, run: Mapping[str, Any]) -> ProgramPosterior:
         return load(self.program(), evaluate_values(run)["backend"], device=self.at.place)
@@ -104,8 +97,8 @@ class Answers:
             confusion=values["confusion"],
             each_row=each,
         )
-        program = None if run["precision"] == FLOAT else self.program()
-        row = measured_row(run, found, task, self.float(), program, self.at.place)
+        deployed = self.float() if run["precision"] == FLOAT else self.program()
+        row = measured_row(run, found, task, deployed)
         write_atomically(
             folder / ROWS, save_tensors({name: held.contiguous() for name, held in each.items()})
         )

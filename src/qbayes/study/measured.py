@@ -9,8 +9,8 @@ from qbayes.integer.compare import compare_ops
 from qbayes.integer.cost import cost
 from qbayes.integer.program import Program
 from qbayes.metrics import Scores
+from qbayes.metrics.scores import written
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.save import state_to
 from qbayes.study.sections import FLOAT, named, precision_of, qat_budget_of, scheme_of
 from qbayes.study.stages import evaluate_values
 from qbayes.tasks import Task
@@ -55,32 +55,25 @@ def measured_row(
     run: Mapping[str, Any],
     found: Scores,
     task: Task,
-    posterior: NetworkPosterior,
-    program: Program | None,
-    place: torch.device,
+    deployed: NetworkPosterior | Program,
 ) -> Row:
-    """Scores and costs of a run; numbers that are not finite are None, as JSON has none."""
-    numbers = {name: value if _finite(value) else None for name, value in found.flat().items()}
+    """Scores and costs of a run, ready for JSON: a score that is not finite is "inf", "-inf" or "nan"."""
     return {
         **identity(run),
-        **numbers,
-        **_size(posterior, program),
+        **written(found.flat()),
+        **_size(deployed),
         "test_rows": found.meta["rows"],
         "classes": _classes(task),
         "target_deviation": _deviation(task, str(evaluate_values(run)["split"])),
-        **({} if program is None or not evaluate_values(run)["agreement"] else _agreement(program, task)),
+        **_agreement(run, deployed, task),
     }
 
 
-def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")
-
-
-def _size(posterior: NetworkPosterior, program: Program | None) -> Row:
-    if program is None:
-        held = [value for member in posterior.members for value in state_to(member, "cpu").values()]
+def _size(deployed: NetworkPosterior | Program) -> Row:
+    if isinstance(deployed, NetworkPosterior):
+        held = [value for member in deployed.members for value in member.values()]
         return {"bytes": sum(value.numel() * value.element_size() for value in held)}
-    found = cost(program, variance=False)
+    found = cost(deployed, variance=False)
     return {
         "bytes": found.bytes,
         "weights": found.weights,
@@ -101,9 +94,11 @@ def _deviation(task: Task, split: str) -> float | None:
     return targets.std(0, unbiased=False).mean().item()
 
 
-def _agreement(program: Program, task: Task) -> Row:
+def _agreement(run: Mapping[str, Any], deployed: NetworkPosterior | Program, task: Task) -> Row:
     """The share of codes on which onednn and the reference agree, each op fed the same input."""
+    if isinstance(deployed, NetworkPosterior) or not evaluate_values(run)["agreement"]:
+        return {}
     x, _ = next(iter(task.batches("test", _COMPARED_ROWS)))
-    apart = compare_ops(program, "reference", "onednn", x, _COMPARED_DRAWS)
+    apart = compare_ops(deployed, "reference", "onednn", x, _COMPARED_DRAWS)
     codes = sum(op.codes for op in apart)
     return {"agreement/onednn": sum(op.share_equal * op.codes for op in apart) / max(1, codes)}

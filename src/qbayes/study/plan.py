@@ -118,6 +118,7 @@ class Plan:
                     "name": name,
                     "stages": [(key, runs[key].point.run) for key in keys],
                     "floats": floats,
+                    "programs": [runs[key].keys.program for key in keys],
                     "threads": runs[keys[0]].point.run["threads"],
                 }
                 needs = dict.fromkeys(makers[key] for key in floats if key in makers)

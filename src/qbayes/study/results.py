@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qbayes.errors import BadFile, BadInput
+from qbayes.metrics.scores import with_numbers
 from qbayes.study.store import Store, columns
 
 if TYPE_CHECKING:
@@ -24,5 +25,5 @@ def results(store: str | Path) -> "pd.DataFrame":
         raise BadFile(
             "a store must be the folder of a study", f"{store} has no study.json", "run the study there first"
         )
-    rows = [row for _, row in sorted(held.rows().items())]
+    rows = [with_numbers(row) for _, row in sorted(held.rows().items())]
     return pd.DataFrame(rows, columns=columns(rows))

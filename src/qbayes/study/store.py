@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadFile, BadInput, RunFailed
+from qbayes.metrics.scores import with_numbers
 from qbayes.posterior.save import write_atomically
 from qbayes.provenance import versions
 from qbayes.study.spec import Study
@@ -206,7 +207,10 @@ class Store:
     # ---- the table
 
     def rows(self) -> dict[str, Row]:
-        """The rows by run, later lines in place of earlier ones; a torn last line is not there."""
+        """The rows by run as they are written, later lines in place of earlier ones.
+
+        A torn last line is not there. ``with_numbers`` makes numbers of scores that are not finite.
+        """
         path = self.folder / RESULTS
         if not path.exists():
             return {}
@@ -271,7 +275,7 @@ def as_parquet(rows: list[Row]) -> bytes | None:
         return None
     import pandas as pd
 
-    frame = pd.DataFrame(rows, columns=columns(rows))
+    frame = pd.DataFrame([with_numbers(row) for row in rows], columns=columns(rows))
     # an axis may hold words and numbers: Parquet wants one kind a column.
     for name in frame.columns:
         if frame[name].dtype == object:

@@ -75,12 +75,19 @@ class Tuned:
         self.at, self.job = workplace, job
 
     def do(self) -> None:
-        pairs = zip(self.job["stages"], self.job["floats"], strict=True)
-        found = [(key, run, start) for (key, run), start in pairs if self.at.store.is_done("float", start)]
-        stages = [(key, run) for key, run, _ in found]
-        starts = [start for _, _, start in found]
+        given = zip(self.job["stages"], self.job["floats"], self.job["programs"], strict=True)
+        found = [one for one in given if self.at.store.is_done("float", one[1])]
+        stages = [(key, run) for (key, run), _, _ in found]
+        starts = [start for _, start, _ in found]
+
+        def lower(results: Sequence[NetworkPosterior | QbayesError]) -> None:
+            """The programs too: here the posteriors are at hand, elsewhere they would be read again."""
+            for ((_, run), _, program), result in zip(found, results, strict=True):
+                if isinstance(result, NetworkPosterior):
+                    self.at.lower(program, run, lambda result=result: result)
+
         self.at.attempt_stack(
-            "quantised", self.job["name"], stages, lambda folder: self._stack(folder, stages, starts)
+            "quantised", self.job["name"], stages, lambda folder: self._stack(folder, stages, starts), lower
         )
 
     def _stack(

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from qbayes.errors import Interrupted, QbayesError
+from qbayes.integer.lower import lower
+from qbayes.integer.program import Program
 from qbayes.networks import Architecture
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import load_posterior, save_posterior
@@ -21,6 +23,7 @@ from qbayes.study.stages import Tasks
 from qbayes.study.store import STACKS, Store, StoreFull, reason_of, why_full
 from qbayes.training.fit import choose_device
 
+PROGRAM = "program.qbayes"
 # what a network or a method may raise on its own: that run fails, the others go on.
 FAILURES = (
     QbayesError,
@@ -75,6 +78,7 @@ class Workplace:
         name: str,
         stages: Sequence[Stage],
         train: Callable[[Path], Sequence[NetworkPosterior | QbayesError]],
+        then: Callable[[Sequence[NetworkPosterior | QbayesError]], None] = lambda results: None,
     ) -> None:
         """All stages at once; those that are done already are trained with the others and not written."""
         method, task, bits = method_name(stages[0][1]), task_name(stages[0][1]), bits_name(stages[0][1])
@@ -94,7 +98,21 @@ class Workplace:
             return
         for (key, run), result in zip(stages, results, strict=True):
             self.attempt(stage, key, lambda folder, run=run, result=result: _kept(folder, run, stage, result))
+        then(results)
         shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def lower(self, key: str, run: Mapping[str, Any], quantised: Callable[[], NetworkPosterior]) -> bool:
+        """The program of a quantised posterior, unless it is there."""
+
+        def lowered(folder: Path) -> Mapping[str, Any]:
+            lower(quantised()).save(folder / PROGRAM)
+            size = (folder / PROGRAM).stat().st_size
+            return {"bytes": size, "method": method_name(run), "task": task_name(run)}
+
+        return self.attempt("program", key, lowered)
+
+    def program(self, key: str) -> Program:
+        return Program.open(self.store.stage("program", key) / PROGRAM)
 
     def posterior(self, stage: str, key: str) -> NetworkPosterior:
         """The float or the quantised posterior that is kept there."""

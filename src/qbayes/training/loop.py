@@ -78,12 +78,15 @@ class Loop:
         progress: TrainingProgress | None = None,
         check: Callable[[Outputs, int], None] | None = None,
         before_epoch: Callable[[int], None] | None = None,
+        may_rise: bool = False,
     ) -> None:
         self.module, self.task, self.budget = module, task, budget
         self.loss, self.optimizer, self.collect = loss, optimizer, collect
         self.device, self.fingerprint = device, fingerprint
         self.checkpoint, self.progress, self.check = checkpoint, progress, check
         self.before_epoch = before_epoch
+        # from a trained network a finite loss, however high, is an outcome; from a new one it is a mistake.
+        self.may_rise = may_rise
         self.order: Order = torch.Generator().manual_seed(derived_seed(seed, "order"))
         self.noise_seed = derived_seed(seed, "noise")
         self.state = Run()
@@ -179,8 +182,13 @@ class Loop:
 
     def _judged(self, mean: Tensor) -> float:
         """The epoch's loss, when it is sound."""
-        check_epoch_loss(mean, self.state.first_loss, self.state.epoch)
+        check_epoch_loss(mean, self._reference_loss, self.state.epoch)
         return float(mean)
+
+    @property
+    def _reference_loss(self) -> Tensor | None:
+        """The first epoch's loss, by which later ones are judged, if they are."""
+        return None if self.may_rise else self.state.first_loss
 
     def _judge_member(self) -> None:
         check_state(self.module.state_dict(), self.state.epoch)

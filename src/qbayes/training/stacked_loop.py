@@ -41,6 +41,7 @@ class StackLoop(Loop):
         checkpoint: Path | None,
         progress: TrainingProgress | None,
         before_epoch: Callable[[int], None] | None = None,
+        may_rise: bool = False,
     ) -> None:
         super().__init__(
             stack,
@@ -55,6 +56,7 @@ class StackLoop(Loop):
             checkpoint=checkpoint,
             progress=progress,
             before_epoch=before_epoch,
+            may_rise=may_rise,
         )
         self.stack, self.order, self.orders, self.noise = stack, order, order, noise
         self.rows = StackedRows(tasks, device)
@@ -76,7 +78,7 @@ class StackLoop(Loop):
         return self.stack(x, y)
 
     def _judged(self, mean: Tensor) -> float:
-        first, epoch = self.state.first_loss, self.state.epoch
+        first, epoch = self._reference_loss, self.state.epoch
         self._note(
             lambda network: check_epoch_loss(mean[network], None if first is None else first[network], epoch)
         )

@@ -16,7 +16,8 @@ def stages_of(payload: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("float", key) for key, _ in payload["stages"]]
     if payload["kind"] == "quantised":
         floats = dict.fromkeys(payload["floats"])
-        return [("float", key) for key in floats] + [("quantised", key) for key, _ in payload["stages"]]
+        made = [("quantised", key) for key, _ in payload["stages"]]
+        return [("float", key) for key in floats] + made + [("program", key) for key in payload["programs"]]
     before = [(stage, payload[stage]) for stage in ("float", "quantised", "program")]
     return [(stage, key) for stage, key in before if key is not None] + [
         ("scores", key) for key, _ in payload["runs"]
