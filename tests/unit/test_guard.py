@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from qbayes.errors import RunFailed
-from qbayes.training.guard import check_epoch_loss, check_state, clip_gradients
+from qbayes.training.guard import check_losses, check_state, clip_gradients
 
 SHAPES = [(3, 4), (5,), (), (2, 2, 3, 3)]
 
@@ -50,23 +50,28 @@ def test_parameters_without_gradient() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_loss_that_is_not_finite(value: float) -> None:
-    with pytest.raises(RunFailed, match=r"epoch 4 the loss is not finite"):
-        check_epoch_loss(torch.tensor(value), torch.tensor(1.0), 4)
+    for may_rise in (False, True):
+        with pytest.raises(RunFailed, match=r"epoch 4 the loss is not finite"):
+            check_losses([1.0, 1.0, 1.0, value], may_rise=may_rise)
 
 
-def test_the_network_of_a_stack_is_named() -> None:
-    with pytest.raises(RunFailed, match="network 2 is not finite"):
-        check_epoch_loss(torch.tensor([1.0, 2.0, float("nan")]), None, 1)
-    with pytest.raises(RunFailed, match=r"network 1 is over 100 times.*\(1000\)"):
-        check_epoch_loss(torch.tensor([1.0, 1000.0]), torch.tensor([900.0, 1.0]), 2)
+def test_a_loss_that_stays_far_above_the_first() -> None:
+    check_losses([1e9])
+    check_losses([-1.0, -50.0])
+    check_losses([1.0, *[199.0] * 9])
+    spike = [-1.0, 201.0, 1e4, 1e5, 300.0]
+    check_losses(spike)
+    check_losses([*spike, 3.0])
+    with pytest.raises(RunFailed, match=r"epoch 6 the loss is over 100 times.*\(201\)"):
+        check_losses([*spike, 201.0])
+    check_losses([*spike, 201.0], may_rise=True)
 
 
-def test_divergence_is_relative_to_the_first_epoch() -> None:
-    check_epoch_loss(torch.tensor(199.0), torch.tensor(1.0), 2)
-    check_epoch_loss(torch.tensor(-50.0), torch.tensor(-1.0), 2)
-    check_epoch_loss(torch.tensor(1e9), None, 1)
+def test_a_state_is_not_kept_in_the_middle_of_a_spike() -> None:
     with pytest.raises(RunFailed, match="over 100 times"):
-        check_epoch_loss(torch.tensor(201.0), torch.tensor(-1.0), 2)
+        check_losses([1.0, 1000.0], kept=True)
+    check_losses([1.0, 1000.0, 5.0], kept=True)
+    check_losses([1.0, 1000.0], kept=True, may_rise=True)
 
 
 def test_a_state_that_is_not_finite() -> None:

@@ -231,5 +231,5 @@ def _result(
         settled(member.module, loop.stack.split(kept, network))
         for member, network in zip(members, networks, strict=True)
     ]
-    losses = [[epoch[network] for epoch in loop.history] for network in networks]
+    losses = [loop.losses(network) for network in networks]
     return asked.result(members[0].module, states, losses, device, seconds=seconds, stacked=stacked)

@@ -26,7 +26,7 @@ from qbayes.tasks import Task
 from qbayes.tasks.source import Batch
 from qbayes.training.budget import Budget, rows_in_epoch, steps_in_epoch
 from qbayes.training.checkpoint import optimizer_tensors, read_checkpoint, restore_optimizer, write_checkpoint
-from qbayes.training.guard import check_epoch_loss, check_state, clip_gradients
+from qbayes.training.guard import check_losses, check_state, clip_gradients
 from qbayes.training.progress import TrainingProgress
 
 LossFunction = Callable[[nn.Module, Outputs, Tensor], Tensor]
@@ -55,7 +55,6 @@ class Run:
     step: int = 0
     loss_sum: Tensor | None = None
     losses: list[float] = field(default_factory=list[float])
-    first_loss: Tensor | None = None
     members: list[dict[str, Tensor]] = field(default_factory=list[dict[str, Tensor]])
 
 
@@ -173,7 +172,6 @@ class Loop:
         mean = (state.loss_sum / rows_in_epoch(self.task.train_rows, self.budget.batch_size)).cpu()
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, None
         state.losses.append(self._judged(mean))
-        state.first_loss = mean if state.first_loss is None else state.first_loss
         if self.collect(state.epoch, self.budget.epochs):
             self._judge_member()
             state.members.append(state_to(self.module.state_dict(), "cpu"))
@@ -182,15 +180,11 @@ class Loop:
 
     def _judged(self, mean: Tensor) -> float:
         """The epoch's loss, when it is sound."""
-        check_epoch_loss(mean, self._reference_loss, self.state.epoch)
+        check_losses([*self.state.losses, float(mean)], may_rise=self.may_rise)
         return float(mean)
 
-    @property
-    def _reference_loss(self) -> Tensor | None:
-        """The first epoch's loss, by which later ones are judged, if they are."""
-        return None if self.may_rise else self.state.first_loss
-
     def _judge_member(self) -> None:
+        check_losses(self.state.losses, kept=True, may_rise=self.may_rise)
         check_state(self.module.state_dict(), self.state.epoch)
 
     def _compiled(self) -> Any:
@@ -227,10 +221,8 @@ class Loop:
         for index, member in enumerate(state.members):
             tensors |= {f"member/{index}/{name}": value for name, value in member.items()}
         tensors |= {"order": order, "order_now": self.order.get_state(), **self._noise_states()}
-        for name in ("loss_sum", "first_loss"):
-            value = getattr(state, name)
-            if value is not None:
-                tensors[name] = value
+        if state.loss_sum is not None:
+            tensors["loss_sum"] = state.loss_sum
         values = {
             "fingerprint": self.fingerprint,
             "epoch": state.epoch,
@@ -261,9 +253,7 @@ class Loop:
                 _, index, key = name.split("/", 2)
                 members[int(index)][key] = value
         loss_sum = tensors["loss_sum"].to(self.device) if "loss_sum" in tensors else None
-        self.state = Run(
-            values["epoch"], values["step"], loss_sum, values["losses"], tensors.get("first_loss"), members
-        )
+        self.state = Run(values["epoch"], values["step"], loss_sum, values["losses"], members)
         self._restore_more(values)
         self.order.set_state(tensors["order"])
         self._kept = tensors

@@ -206,7 +206,7 @@ def _result(
     provenance = {
         **ready.spec,
         "attachment": {"left_alone": [list(item) for item in ready.attachment.left_alone]},
-        "losses": [[losses[index] for losses in loop.history]],
+        "losses": [loop.losses(index)],
         **shared,
     }
     return fitted(ready.template, members, ready.job.task, provenance).to(device)

@@ -12,7 +12,7 @@ from qbayes.posterior.likelihood import Outputs
 from qbayes.tasks import Task
 from qbayes.tasks.source import Batch
 from qbayes.training.budget import Budget
-from qbayes.training.guard import check_epoch_loss, check_state
+from qbayes.training.guard import check_losses, check_state
 from qbayes.training.loop import Loop
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.stacked_network import Stack
@@ -78,16 +78,18 @@ class StackLoop(Loop):
         return self.stack(x, y)
 
     def _judged(self, mean: Tensor) -> float:
-        first, epoch = self._reference_loss, self.state.epoch
-        self._note(
-            lambda network: check_epoch_loss(mean[network], None if first is None else first[network], epoch)
-        )
         self.history.append(mean.tolist())
+        self._note(lambda network: check_losses(self.losses(network), may_rise=self.may_rise))
         return float(mean[self.alive].mean()) if self.alive else float("nan")
 
     def _judge_member(self) -> None:
+        self._note(lambda network: check_losses(self.losses(network), kept=True, may_rise=self.may_rise))
         state = self.stack.state_dict()
         self._note(lambda network: check_state(self.stack.split(state, network), self.state.epoch))
+
+    def losses(self, network: int) -> list[float]:
+        """Of all epochs so far."""
+        return [epoch[network] for epoch in self.history]
 
     def _note(self, check: Callable[[int], None]) -> None:
         """Keep the failure of each network that does not pass."""
