@@ -1,5 +1,6 @@
 """The report in a real browser: it opens from disk, draws, answers to switches, asks for nothing."""
 
+import math
 import os
 import shutil
 import tomllib
@@ -245,6 +246,44 @@ def test_the_table_sorts_filters_and_turns_pages(sight: Sight, whole: Path) -> N
     assert "Brier" in sight.page.locator("#table th").all_inner_texts()
     sight.page.locator("#table input").fill("no such run")
     sight.page.locator(".count", has_text=f"0 runs (of {total})").wait_for()
+    assert sight.complaints == []
+
+
+def test_scores_that_are_not_finite_are_shown_sorted_and_marked(sight: Sight, tmp_path: Path) -> None:
+    rows = image_rows(precisions=((8, 8), (4, 4), (3, 3)), methods=("mcd", "bbb"), seeds=range(3))
+    quantised = [row for row in rows if row["precision"] == "W3A3" and row["method"] == "mcd"]
+    quantised[0]["nll"], quantised[1]["nll"], quantised[2]["nll"] = math.inf, -math.inf, math.nan
+    lost = next(row for row in rows if row["precision"] == "W4A4" and row["method"] == "bbb")
+    lost["nll"] = math.inf
+    sight.open(report(tmp_path, rows))
+    sight.page.locator("#table th button", has_text="NLL").first.click()
+    sight.page.locator("#table th[aria-sort=ascending]").wait_for()
+    rising = column(sight, "NLL")
+    assert (rising[0], rising[-3:]) == ("−∞", ["∞", "∞", "NaN"])
+    sight.page.locator("#table th[aria-sort=ascending] button").click()
+    sight.page.locator("#table th[aria-sort=descending]").wait_for()
+    falling = column(sight, "NLL")
+    assert (falling[:2], falling[-2:]) == (["∞", "∞"], ["−∞", "NaN"])
+    for term, count in (("nll=inf", 2), ("nll>1000", 2), ("nll=-inf", 1), ("nll=nan", 1)):
+        sight.page.locator("#table input").fill(term)
+        sight.page.locator(".count", has_text=f"of {count} run").wait_for()
+    plate = sight.show("equal_bits")
+    plate.locator("select[data-key=metric]").select_option("NLL")
+    assert sorted(plate.locator(".mark-beyond").all_text_contents()) == ["NaN", "∞"]
+    assert "Bayes-by-Backprop at 4 (∞, 3 seeds, 1 not finite)" in plate.locator("figcaption").inner_text()
+    plate.locator(".mark-beyond", has_text="∞").hover()
+    assert "∞" in sight.page.locator("#tip").inner_text()
+    assert sight.complaints == []
+
+
+def test_a_figure_of_endless_scores_alone_is_drawn(sight: Sight, tmp_path: Path) -> None:
+    rows = [{**row, "nll": math.inf} for row in image_rows(precisions=((8, 8), (4, 4)), methods=("mcd",))]
+    sight.open(report(tmp_path, rows))
+    plate = sight.show("equal_bits")
+    plate.locator("select[data-key=metric]").select_option("NLL")
+    assert plate.locator(".mark-beyond").all_text_contents() == ["∞"] * 3
+    plate.locator("select[data-key='y axis']").select_option("log")
+    assert plate.locator(".mark-beyond").count() == 3
     assert sight.complaints == []
 
 

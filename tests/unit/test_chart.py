@@ -5,25 +5,29 @@ import dataclasses
 import importlib.util
 import io
 import json
+import math
 import tomllib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure as MatplotlibFigure
 
 from qbayes.cli.demo_figure import COLOURS
 from qbayes.errors import BadInput
-from qbayes.report.chart import STYLES, Chart, Series, csv_text, rounded, styles_of
+from qbayes.report.chart import STYLES, Beyond, Chart, Series, csv_text, rounded, styles_of
 from qbayes.report.figures.base import Figure, Plate, chart_name
 from qbayes.report.frame import Frame
 from qbayes.report.page_data import script_safe, table
 from qbayes.report.page_text import duration
 from qbayes.report.page_toml import toml_text
-from qbayes.report.static import PAINTERS, sheets, write_static
+from qbayes.report.static import paint, sheets, write_static
+from qbayes.report.static_marks import PAINTERS
 
 LINE = Series(
     "MC dropout", "mcd", ("float", "8"), (1.25, 2.5), (1.0, 2.0), (1.5, 3.0), ("3 seeds", "2 seeds")
@@ -81,13 +85,60 @@ def test_csv_holds_every_number_and_what_was_chosen() -> None:
         Series("s", "mcd", ("8",), (float("nan"),)),
         Series("s", "mcd", ("8",), (1.0,), (float("-inf"),), (2.0,)),
         Series("s", "mcd", ("8",), (1.0,), labels=("one", "two")),
+        Series("s", "mcd", ("8",), (1.0,), beyond=(Beyond("9", math.inf),)),
+        Series("s", "mcd", ("8",), (1.0,), beyond=(Beyond("float", 2.0),)),
     ],
-    ids=["lengths", "spread", "category", "nan", "infinite spread", "labels"],
+    ids=["lengths", "spread", "category", "nan", "infinite spread", "labels", "edge", "finite edge"],
 )
 def test_a_series_that_cannot_be_drawn_is_refused(series: Series) -> None:
     with pytest.raises(BadInput, match="a series of a chart must have") as caught:
         chart(series=series)
     assert "'s' of 'name'" in caught.value.got
+
+
+ENDLESS = Series(
+    "MC dropout", "mcd", ("float",), (1.5,), beyond=(Beyond("8", math.inf, "3 seeds, 1 not finite"),)
+)
+
+
+def test_what_is_not_finite_is_in_the_csv_the_json_and_the_note() -> None:
+    made = chart(series=ENDLESS, note="Folds are missing.")
+    assert made.notes == (
+        "Folds are missing. Not finite, marked at the edge: MC dropout at 8 (∞, 3 seeds, 1 not finite)."
+    )
+    data = json.loads(json.dumps(made.to_json(), allow_nan=False))
+    assert data["note"] == made.notes
+    assert data["series"][0]["beyond"] == [{"x": "8", "y": "inf", "label": "3 seeds, 1 not finite"}]
+    read = list(csv.DictReader(io.StringIO(csv_text([made]))))
+    assert [(line["x"], float(line["y"])) for line in read] == [("float", 1.5), ("8", math.inf)]
+    assert [Beyond(1.0, y).sign for y in (math.inf, -math.inf, math.nan)] == ["∞", "−∞", "NaN"]
+
+
+@pytest.mark.parametrize("kind", ["lines", "boxes", "scatter"])
+@pytest.mark.parametrize("y", [math.inf, -math.inf, math.nan])
+def test_what_is_not_finite_is_drawn_at_its_place_on_the_edge(kind: str, y: float) -> None:
+    place: float | str = 900.0 if kind == "scatter" else "8"
+    start: float | str = 10.0 if kind == "scatter" else "float"
+    axes = MatplotlibFigure().subplots()
+    paint(axes, chart(kind, Series("a", "mcd", (start,), (1.5,), beyond=(Beyond(place, y),))), "title")
+    (mark,) = axes.texts
+    x, height = mark.get_position()
+    assert mark.get_text() == Beyond(place, y).sign
+    assert x == (900.0 if kind == "scatter" else 1)
+    assert (height < 0.5) == (y == -math.inf)
+    assert axes.get_xlim()[0] <= x <= axes.get_xlim()[1]
+    assert mark.get_color() == STYLES["mcd"].light
+    assert math.isfinite(axes.get_ylim()[1])
+
+
+def test_a_line_does_not_run_across_what_is_not_finite() -> None:
+    series = Series("a", "mcd", ("8", "6", "3"), (1.0, 2.0, 4.0), beyond=(Beyond("4", math.inf),))
+    axes = MatplotlibFigure().subplots()
+    paint(axes, chart(series=series, categories=("8", "6", "4", "3")), "title")
+    (drawn,) = axes.lines
+    x, y = drawn.get_data()
+    assert list(x) == [0, 1, 2, 3]
+    assert list(np.isnan(y)) == [False, False, True, False]
 
 
 def test_a_histogram_has_one_edge_more_than_bins() -> None:
@@ -162,7 +213,7 @@ def test_the_table_keeps_numbers_and_codes_words_in_natural_order() -> None:
     columns = {column["name"]: column for column in made["columns"]}
     assert made["rows"] == 3
     assert columns["error"]["values"] == [0.5, 0.123457, None]
-    assert columns["nll"]["values"] == [None, 2, None]
+    assert columns["nll"]["values"] == [None, 2, "inf"]
     assert columns["precision"]["words"] == ["W8A7", "W10A2"]
     assert columns["precision"]["values"] == [1, 0, 0]
     assert columns["error"]["percent"]

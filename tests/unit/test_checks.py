@@ -1,6 +1,7 @@
 """Checks K1 …: each finds what it is for in a study that has it, and nothing in one that has not."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def unquantised(one: Made) -> bool:
         ("confusion", spoiled(quantised, **{"confusion/error": 0.9}), "confusion/error"),
         ("noise", spoiled(quantised, mutual_information=0.001), "mnist lenet mcd W8A7"),
         ("splits", regressed("mcd", fold=0), "uci/boston"),
-        ("finite", spoiled(quantised, nll=None), "mnist lenet mcd W8A7 20 draws (nll)"),
+        ("finite", spoiled(quantised, nll=math.inf), "mnist lenet mcd W8A7 20 draws seed 2 (nll inf)"),
+        ("finite", spoiled(quantised, **{"rotation/2/nll": math.nan}), "seed 0 (rotation/2/nll nan)"),
     ],
 )
 def test_check_names_the_culprit(title: str, rows: Rows, culprit: str) -> None:

@@ -1,6 +1,7 @@
 """Claims C1 … C12: a study in which each must hold, one in which it must not, one that cannot tell."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,10 +84,52 @@ def test_c1_fails_by_confusion_entropy_that_falls_and_not_by_one_that_rises() ->
         assert verdict(1, rows).verdict == expected
 
 
-def test_c1_fails_by_an_infinite_nll() -> None:
+@pytest.mark.parametrize("nll", [math.inf, math.nan])
+def test_c1_fails_by_an_nll_that_is_not_finite(nll: float) -> None:
     rows = c1(wiggle=1e-5)
-    rows[-1]["nll"] = None
-    assert verdict(1, rows).verdict == FAILS
+    rows[-1]["nll"] = nll
+    found = verdict(1, rows)
+    assert found.verdict == FAILS
+    assert "NLL +∞ nat" in found.reason
+
+
+def test_c1_passes_an_nll_that_was_infinite_in_float_alone() -> None:
+    rows = c1(wiggle=1e-5)
+    rows[0]["nll"] = math.inf
+    assert rows[0]["precision"] == "float"
+    assert verdict(1, rows).verdict == HOLDS, "improvements always pass"
+
+
+def test_c1_cannot_tell_where_nll_is_infinite_on_both_sides() -> None:
+    found = verdict(1, [{**one, "nll": math.inf} for one in c1(wiggle=1e-5)])
+    assert found.verdict == OPEN
+    assert "scores that are not finite have no difference" in found.reason
+    assert "NLL not a number nat" in found.reason
+
+
+@pytest.mark.parametrize("scored", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("precision", ["float", "W8A7", "W8A4"])
+def test_no_claim_is_tripped_by_scores_that_are_not_finite(scored: float, precision: str) -> None:
+    """No crash, no warning of NumPy's, and no comparison without a number that is taken for decided."""
+    rows = [one for method in ALL for one in classified(method, **shifted(0.1))]
+    rows += [
+        one
+        for method in ALL
+        for bits in ((8, 7), (8, 6), (6, 7), (8, 4), (4, 7), (4, 4))
+        for one in classified(method, bits, **shifted(0.1))
+    ]
+    rows += [one for method in ALL for one in regressed(method, task="diabetes")]
+    rows += [one for method in ALL for one in regressed(method, (4, 4), task="diabetes")]
+    scores = ("error", "nll", "ece", "entropy", "rmse", "interval_width_90", "rotation/3/ece")
+    for one in rows:
+        if one["precision"] == precision and one["seed"] == 1:
+            one |= {name: scored for name in scores if name in one}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        verdicts = judge_all(study(rows))
+    lines = [line for one in verdicts for line in one.table]
+    assert any(not math.isfinite(line.value) for line in lines)
+    assert all(line.outcome == "unclear" for line in lines if math.isnan(line.value))
 
 
 def test_c1_in_regression_counts_per_cent_of_rmse() -> None:
@@ -246,6 +289,17 @@ def rising(points_a_bit: float) -> dict[tuple[int, int], float]:
     return {(n, n): 0.01 + points_a_bit * (8 - n) / 100 for n in (8, 6, 4, 3)}
 
 
+def regressing(**at_six: float) -> Rows:
+    """RMSE that grows by 1 a bit for pointwise networks and stays for MCD, but for that at W6A6."""
+    rows: Rows = []
+    for method, slope in (("pointwise", 1.0), ("mcd", 0.0)):
+        rows += regressed(method)
+        for n in (7, 6, 5):
+            rmse = at_six.get(method, 3.0 + slope) if n == 6 else 3.0 + slope * (7 - n)
+            rows += regressed(method, (n, n), rmse=rmse)
+    return rows
+
+
 def c6(pointwise: float, bayesian: float) -> Rows:
     slower = [one for method in BAYESIAN for one in at_each(method, rising(bayesian))]
     return at_each("pointwise", rising(pointwise)) + slower
@@ -260,6 +314,9 @@ def test_c6() -> None:
     assert verdict(6, [one for one in c6(2, 1) if one["method"] != "pointwise"]).verdict == OPEN
     two = [one for one in c6(2, 1) if one["precision"] in ("float", "W8A8", "W3A3")]
     assert verdict(6, two).verdict == OPEN
+    endless = regressing(pointwise=math.inf)
+    assert verdict(6, endless).verdict == HOLDS, "also where the widths around it are finite"
+    assert verdict(6, regressing(mcd=math.inf)).verdict == FAILS
 
 
 def c7(mcd_a: float = 0.5, sghmc_w: float = 0.2, others: tuple[float, float] = (0.2, 0.05)) -> Rows:

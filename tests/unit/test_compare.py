@@ -110,10 +110,26 @@ def test_unknown_metric_is_refused_with_the_nearest() -> None:
 
 
 def test_infinite_scores_move_and_equal_ones_do_not() -> None:
-    finite, infinite = study(classified("mcd")), study(classified("mcd", nll=None))
-    assert of(compare(finite, infinite), "nll").difference == math.inf
-    assert of(compare(finite, infinite), "nll").moved
+    finite, infinite = study(classified("mcd")), study(classified("mcd", nll=math.inf))
+    worse, better = of(compare(finite, infinite), "nll"), of(compare(infinite, finite), "nll")
+    assert (worse.after, worse.difference, worse.moved, worse.better) == (math.inf, math.inf, True, False)
+    assert (better.difference, better.moved, better.better) == (-math.inf, True, True)
     assert not of(compare(infinite, infinite), "nll").moved
+    older = study(classified("mcd", nll=math.nan))
+    assert not of(compare(older, infinite), "nll").moved, "what older stores hold for infinite"
+
+
+def test_what_is_no_number_any_more_has_moved_neither_way() -> None:
+    before, after = study(classified("mcd")), study(classified("mcd", entropy=math.nan))
+    found = of(compare(before, after), "entropy")
+    assert math.isnan(found.difference)
+    assert (found.moved, found.better) == (True, None)
+    assert not of(compare(after, after), "entropy").moved
+    auroc = {"confusion/auroc": 0.9}
+    lost = compare(
+        study(classified("mcd", **auroc)), study(classified("mcd", **dict.fromkeys(auroc, math.nan)))
+    )
+    assert of(lost, "confusion/auroc").better is None
 
 
 def test_test_rows_widen_the_interval_where_details_were_kept() -> None:
@@ -132,13 +148,14 @@ def test_test_rows_widen_the_interval_where_details_were_kept() -> None:
 
 
 def test_json_and_csv_hold_the_same_numbers() -> None:
-    before, after = classified("mcd", wiggle=0.001), classified("mcd", error=0.02, nll=None)
+    before, after = classified("mcd", wiggle=0.001), classified("mcd", error=0.02, nll=math.inf)
     found = compare(study(before), study(after))
     plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
     table = list(csv.DictReader(io.StringIO(found.to_csv())))
     assert [one["metric"] for one in table] == [one["metric"] for one in plain["changes"]]
     for line, change in zip(table, plain["changes"], strict=True):
-        assert line["difference"] == ("" if change["difference"] is None else repr(change["difference"]))
+        assert line["difference"] == str(change["difference"])
+    assert {one["metric"]: one["difference"] for one in plain["changes"]}["nll"] == "inf"
     assert plain["paired"] == 3
 
 

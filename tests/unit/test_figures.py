@@ -1,6 +1,7 @@
 """Every figure of the shelf, and the numbers in it against plain sums over the rows."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qbayes.metrics.calibration import ece
-from qbayes.report.chart import Chart, Series
+from qbayes.report.chart import Beyond, Chart, Series
 from qbayes.report.figures import FIGURES, draw_all
+from qbayes.report.figures.groups import groups_of
 from qbayes.report.figures.pareto import front
-from qbayes.report.figures.points import groups_of
+from qbayes.report.figures.points import Point, Repeats
 from qbayes.report.figures.reliability import binned
 from qbayes.report.frame import Frame
 from qbayes.tasks.shifts import LEVELS
@@ -184,14 +186,90 @@ def test_points_that_lack_folds_are_left_out_and_named() -> None:
     assert charts_of("activation_bits", frame_of(rows))[0].note == ""
 
 
-def test_numbers_that_are_not_finite_are_not_drawn() -> None:
-    rows = image_rows(seeds=[0])
+def test_a_mean_that_several_figures_show_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a report of many runs takes minutes: every figure would read all rows for every score."""
+    made: Counter[tuple[object, ...]] = Counter()
+    make = Repeats._made  # pyright: ignore[reportPrivateUsage]
+
+    def counted(repeats: Repeats, column: str, scale: float) -> Point | None:
+        made[tuple(row["run"] for row in repeats.rows), column, scale] += 1
+        return make(repeats, column, scale)
+
+    monkeypatch.setattr(Repeats, "_made", counted)
+    frame = frame_of(image_rows())
+    assert len(draw_all(frame)) > 5
+    assert set(made.values()) == {1}
+    assert groups_of(frame) is groups_of(frame)
+
+
+def endless(rows: Rows, score: float = math.inf, **columns: object) -> Frame:
+    """The frame of rows of which some of seed 1 have scores that are not finite."""
     for row in rows:
-        if row["precision"] == "W3A3":
-            row["nll"] = math.inf
-    series = line(chosen(charts_of("equal_bits", frame_of(rows)), metric="NLL"), "mcd")
+        if row["seed"] == 1 and all(row[name] == value for name, value in columns.items()):
+            row |= {name: score for name in ("nll", "rmse", "rotation/2/nll") if name in row}
+    return frame_of(rows)
+
+
+@pytest.mark.parametrize(
+    ("figure", "where"),
+    [
+        ("equal_bits", {"precision": "W3A3"}),
+        ("pareto", {"precision": "W3A3"}),
+        ("shifts", {"precision": "W4A4"}),
+        ("backends", {"precision": "W4A4", "backend": "onednn"}),
+        ("fine_tuning", {"precision": "W3A3"}),
+        ("precisions", {"precision": "W3A3"}),
+    ],
+)
+def test_one_endless_seed_makes_the_mean_endless(figure: str, where: dict[str, str]) -> None:
+    """It is neither left out of the mean nor drawn as if it had a place: it stands at the edge."""
+    rows = fine_tuning_rows() if figure in ("backends", "fine_tuning") else image_rows()
+    if figure == "precisions":
+        rows = [row for row in rows if row["precision"] in ("float", "W3A3", "W8A7")]
+    frame = endless(rows, method="mcd", **where)
+    charts = [chart for chart in charts_of(figure, frame) if chart.choices["metric"] == "NLL"]
+    beyond = [one for chart in charts for series in chart.series for one in series.beyond]
+    assert beyond
+    assert all(one.y == math.inf for one in beyond)
+    assert {series.group for chart in charts for series in chart.series if series.beyond} == {"mcd"}
+    marked = next(chart for chart in charts if any(series.beyond for series in chart.series))
+    assert "MC dropout at" in marked.notes or "trained at" in marked.notes
+    assert "∞" in marked.notes
+
+
+def test_a_point_at_the_edge_says_how_many_seeds_are_not_finite() -> None:
+    chart = chosen(charts_of("equal_bits", endless(image_rows(), precision="W3A3")), metric="NLL")
+    series = line(chart, "mcd")
+    assert series.beyond == (Beyond("3", math.inf, "3 seeds, 1 not finite"),)
     assert "3" not in series.x
-    assert "2" in series.x
+    assert {"4", "2"} <= set(series.x)
+    both = [
+        chart for chart in charts_of("equal_bits", endless(image_rows(), math.nan)) if "NLL" in chart.title
+    ]
+    assert all(math.isnan(one.y) for chart in both for one in line(chart, "mcd").beyond)
+    assert line(both[0], "mcd").x == (), "also float: none of its points has a place"
+
+
+def test_an_endless_set_is_at_the_edge_and_in_no_box() -> None:
+    rows = uci_rows(folds=2, seeds=range(2))
+    frame = endless(rows, task=UCI[0], method="bbb", precision="W4A7")
+    chart = chosen(charts_of("regression_boxes", frame), over="weight bits", measure="RMSE, relative")
+    series = line(chart, "bbb")
+    assert series.beyond == (Beyond("4", math.inf, UCI[0]),)
+    assert [task for x, task in zip(series.x, series.labels, strict=True) if x == "4"] == list(UCI[1:])
+    without = chosen(
+        charts_of("regression_boxes", endless(uci_rows(folds=2, seeds=range(2)), precision="float")),
+        over="weight bits",
+        measure="NLL, difference",
+    )
+    assert all(math.isnan(one.y) for one in line(without, "bbb").beyond), "nothing to compare with"
+
+
+def test_runs_that_are_endless_on_the_reference_are_counted() -> None:
+    frame = endless(fine_tuning_rows(), method="mcd", precision="W8A8", backend="reference")
+    chart = chosen(charts_of("backends", frame), metric="NLL")
+    assert chart.note == "Left out, because they are not finite on the reference: 1 runs."
+    assert line(chart, "mcd").beyond == ()
 
 
 def test_boxes_hold_one_paired_comparison_a_set() -> None:

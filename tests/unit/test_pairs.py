@@ -31,7 +31,7 @@ from qbayes.report.cells import (
     preferred,
     sweeps,
 )
-from qbayes.report.pairs import STATISTICS, Pair, bin_of, difference, differences, paired, row_error
+from qbayes.report.pairs import STATISTICS, Pair, bin_of, difference, differences, paired, row_error, score
 from study_rows import classified, regressed, row, study
 
 
@@ -198,7 +198,7 @@ def test_pairs_of_two_noise_seeds_are_kept_apart() -> None:
 def test_difference_is_exact_for_each_run() -> None:
     rows = classified("mcd", error=0.01) + classified("mcd", (8, 7), error=0.012, wiggle=0.001)
     frame = study(rows)
-    found = difference(frame, paired(frame, "error", precision="W8A7"), "error")
+    found = difference(frame, paired(frame), "error")
     assert found.value == pytest.approx(0.002)
     assert found.se_runs == pytest.approx(0.001 / math.sqrt(3))
 
@@ -208,9 +208,15 @@ def test_relative_difference_of_rmse() -> None:
     assert difference(frame, paired(frame), "rmse", relative=True).value == pytest.approx(0.25)
 
 
-def test_score_that_was_not_finite_counts_as_infinite() -> None:
-    frame = study(classified("mcd") + classified("mcd", (8, 7), nll=None))
-    assert difference(frame, paired(frame), "nll").value == math.inf
+@pytest.mark.parametrize("nll", [math.inf, math.nan])
+def test_a_score_that_is_not_finite_is_an_endless_loss(nll: float) -> None:
+    endless = classified("mcd", (8, 7), nll=0.03)
+    endless[1]["nll"] = nll
+    frame = study(classified("mcd") + endless)
+    found = difference(frame, paired(frame), "nll")
+    assert (found.value, found.low, found.high, found.decidable) == (math.inf, None, None, False)
+    assert math.isnan(score({"entropy": math.nan}, "entropy")), "neither side of it is a merit"
+    assert math.isnan(score({"confusion/entropy": math.nan}, "confusion/entropy"))
 
 
 def test_details_widen_the_interval() -> None:

@@ -1,16 +1,24 @@
 """The store: whole or refused, whatever happened to the process that wrote it."""
 
+import csv
 import errno
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from qbayes.errors import BadFile, BadInput
+from qbayes.metrics import Scores
+from qbayes.report.frame import Frame
+from qbayes.study import measured
 from qbayes.study import store as store_module
+from qbayes.study.results import results
 from qbayes.study.spec import Study
 from qbayes.study.store import Store, StoreFull, as_csv, as_parquet
 
@@ -74,6 +82,51 @@ def test_tables_are_sorted_and_say_what_the_rows_say(store: Store) -> None:
     table = pd.read_parquet(store.folder / "results.parquet")
     assert table["error"].tolist() == [1 / 3, 0.1]
     assert table["run"].tolist() == ["a", "b"]
+
+
+ENDLESS = {"run": "a", "status": "done", "nll": "inf", "entropy": "-inf", "rotation/1/nll": "nan", "ece": 0.1}
+
+
+def test_a_score_that_is_not_finite_is_measured_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("_size", "_agreement"):
+        monkeypatch.setattr(measured, part, lambda *given: {})
+    run = {"task": "digits", "network": "lenet", "method": "mcd", "seed": 0, "precision": "float"}
+    found = Scores({"error": 0.9, "nll": math.inf}, {"rotation": {1: {"nll": math.nan}}}, meta={"rows": 5})
+    likelihood = SimpleNamespace(to_json=lambda: {"classes": 10})
+    task: Any = SimpleNamespace(kind="classification", signature=SimpleNamespace(likelihood=likelihood))
+    deployed: Any = None
+    row = measured.measured_row({**run, "evaluate": {}}, found, task, deployed)
+    kept = json.loads(json.dumps(row, allow_nan=False))
+    assert (kept["error"], kept["nll"], kept["rotation/1/nll"]) == (0.9, "inf", "nan")
+
+
+def test_scores_that_are_not_finite_come_back_as_numbers(store: Store) -> None:
+    store.append(ENDLESS)
+    store.append({**ENDLESS, "run": "b", "nll": 0.5})
+    assert store.rows()["a"] == ENDLESS, "as it was written, so that a study gone on with adds no line"
+    store.write_tables({"a", "b"})
+    columns, line, _ = list(csv.reader((store.folder / "results.csv").open(encoding="utf-8")))
+    said = dict(zip(columns, line, strict=True))
+    assert (said["nll"], said["entropy"], said["rotation/1/nll"]) == ("inf", "-inf", "nan")
+    (first, second) = Frame.read(store.folder).rows
+    assert (first["nll"], first["entropy"], second["nll"]) == (math.inf, -math.inf, 0.5)
+    assert math.isnan(first["rotation/1/nll"])
+    pd = pytest.importorskip("pandas")
+    for table in (results(store.folder), pd.read_parquet(store.folder / "results.parquet")):
+        assert table["nll"].tolist() == [math.inf, 0.5]
+        assert table["nll"].mean() == math.inf
+        assert {str(table[name].dtype) for name in ("nll", "entropy", "rotation/1/nll")} == {"float64"}
+
+
+def test_null_scores_of_older_stores_are_read(store: Store) -> None:
+    store.append({"run": "a", "status": "done", "nll": None, "fold": None, "classes": None, "task": "nan"})
+    (row,) = Frame.read(store.folder).rows
+    assert math.isnan(row["nll"])
+    assert (row["fold"], row["classes"], row["task"]) == (None, None, "nan"), "no scores, and left alone"
+    store.write_tables({"a"})
+    assert (store.folder / "results.csv").read_text() == "run,task,fold,status,classes,nll\na,nan,,done,,\n"
+    pytest.importorskip("pandas")
+    assert results(store.folder)["nll"].isna().all()
 
 
 def test_words_and_numbers_in_one_column(store: Store) -> None:

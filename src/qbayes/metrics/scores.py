@@ -8,6 +8,9 @@ from typing import Any, Literal
 from qbayes.errors import BadInput, unknown_name
 
 Numbers = dict[str, float]
+# JSON has no such numbers: the NLL of a label that was given probability 0 is written as "inf".
+# Null is what older stores hold for any of them: which one it was is lost.
+NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan, None: math.nan}
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,30 @@ METRICS: dict[str, Metric] = {
 
 def metric(name: str) -> Metric:
     """How to show a score of ``Scores.flat()``: ``error``, ``rotation/3/error``, ``confusion/auroc``."""
-    key = name if name.startswith("confusion/") else name.rsplit("/", 1)[-1]
-    if key not in METRICS:
+    if not is_score(name):
         raise unknown_name("metric", name, METRICS)
-    return METRICS[key]
+    return METRICS[_key(name)]
+
+
+def is_score(name: str) -> bool:
+    """Whether ``Scores.flat()`` may have a number of this name."""
+    return _key(name) in METRICS
+
+
+def _key(name: str) -> str:
+    return name if name.startswith("confusion/") else name.rsplit("/", 1)[-1]
+
+
+def written(numbers: Mapping[str, float]) -> dict[str, float | str]:
+    """The numbers as JSON can hold them: "inf", "-inf" and "nan" stand for those that are not finite."""
+    return {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
+
+
+def with_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of results as it was written, with its scores as numbers again."""
+    words = {name for name, value in row.items() if value is None or isinstance(value, str)}
+    scores = {name: NOT_FINITE[row[name]] for name in words if is_score(name) and row[name] in NOT_FINITE}
+    return {**row, **scores}
 
 
 @dataclass(frozen=True)
@@ -80,12 +103,12 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "clean": _written(self.clean),
+            "clean": written(self.clean),
             "shifted": {
-                shift: {str(level): _written(numbers) for level, numbers in levels.items()}
+                shift: {str(level): written(numbers) for level, numbers in levels.items()}
                 for shift, levels in self.shifted.items()
             },
-            "confusion": _written(self.confusion),
+            "confusion": written(self.confusion),
             "meta": self.meta,
         }
 
@@ -107,11 +130,6 @@ class Scores:
                 f"{type(cause).__name__}: {cause}",
                 "give what Scores.to_json() wrote",
             ) from cause
-
-
-def _written(numbers: Numbers) -> dict[str, float | str]:
-    # JSON has no infinity: the NLL of a label that was given probability 0 is written as "inf".
-    return {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
 
 
 def _read(numbers: Mapping[str, Any]) -> Numbers:

@@ -71,11 +71,11 @@ def estimate(values: Mapping[Unit, float], se_rows: float = 0.0) -> Estimate:
     Folds have test rows of their own, so their spread already holds that of the rows: ``se_rows`` is
     meant for runs that share one test set.
     """
-    means = cluster_means(values)
-    count = len(means)
-    if count == 0:
-        return Estimate(math.nan, math.nan, 0, 0)
     with np.errstate(invalid="ignore"):  # infinite differences stay infinite, or become NaN, and are named
+        means = cluster_means(values)
+        count = len(means)
+        if count == 0:
+            return Estimate(math.nan, math.nan, 0, 0)
         value = float(means.mean())
         spread = float(means.std(ddof=1)) if count > 1 else 0.0
     return Estimate(value, spread / math.sqrt(count), count - 1, len(values), se_rows)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from qbayes.quant.precision import Precision
 from qbayes.report.bootstrap import Unit
 from qbayes.report.frame import AXIS, Frame, Row, axes, natural
-from qbayes.report.pairs import Pair, differences, paired, score, unit
+from qbayes.report.pairs import Pair, differences, paired, score
 
 DRAWS = 20  # the paper's L
 POINTWISE = "pointwise"
@@ -77,16 +77,14 @@ class Cell:
 
     def depths(self) -> dict[Unit, float]:
         """How far each run is on the way to collapse, see ``collapse_depth``."""
-        return {
-            unit(pair.quantised): depth for pair in self.pairs if (depth := collapse_depth(pair)) is not None
-        }
+        return {pair.unit: depth for pair in self.pairs if (depth := collapse_depth(pair)) is not None}
 
     @property
     def collapse_limit(self) -> float:
         return COLLAPSE_REGRESSION if self.is_regression else COLLAPSE
 
     def values(self, metric: str, side: str = "quantised") -> dict[Unit, float]:
-        rows = [(unit(pair.quantised), getattr(pair, side)) for pair in self.pairs]
+        rows = [(pair.unit, getattr(pair, side)) for pair in self.pairs]
         return {which: score(row, metric) for which, row in rows if metric in row}
 
     def _unusual(self) -> str:
@@ -104,7 +102,7 @@ def collapse_depth(pair: Pair) -> float | None:
     Classification: ``(error − float) / (chance − float)`` with chance ``1 − 1/classes``; regression:
     ``rmse / deviation of the targets``.
     """
-    row, reference = pair
+    row, reference = pair.quantised, pair.float
     if "rmse" in row:
         deviation = row.get("target_deviation")
         return score(row, "rmse") / float(deviation) if deviation else None
@@ -194,7 +192,7 @@ def _most_wanted(some: Sequence[Cell], wish: Callable[[Cell], tuple[bool, object
 
 def _apart(pairs: list[Pair]) -> list[Cell]:
     """One cell, or one for each place on the axes where the same seed and fold comes twice."""
-    if len({unit(pair.quantised) for pair in pairs}) == len(pairs):
+    if len({pair.unit for pair in pairs}) == len(pairs):
         return [_cell(pairs, free_axes(pairs[0].quantised))]
     split: dict[tuple[tuple[str, str], ...], list[Pair]] = defaultdict(list)
     for pair in pairs:

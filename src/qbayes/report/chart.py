@@ -14,6 +14,7 @@ from typing import Any, Literal
 from qbayes.errors import BadInput
 
 Kind = Literal["lines", "boxes", "bars", "histogram", "scatter", "reliability"]
+MOST_NAMED = 12  # points at the edge in a note; the CSV has all
 FLOAT = "float"  # the category of the unquantised network: drawn apart from the bits, on the left
 
 
@@ -56,12 +57,30 @@ def styles_of(groups: Iterable[str]) -> dict[str, Style]:
 
 
 @dataclass(frozen=True)
+class Beyond:
+    """A value that no axis can hold: ``y`` is infinite, or not a number. It is marked at the edge."""
+
+    x: float | str
+    y: float
+    label: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.x if isinstance(self.x, str) else f"{self.x:.4g}"
+
+    @property
+    def sign(self) -> str:
+        return "NaN" if math.isnan(self.y) else "∞" if self.y > 0 else "−∞"
+
+
+@dataclass(frozen=True)
 class Series:
     """Numbers of one line, set of boxes, or cloud. ``group`` (a method, or "") decides the colour.
 
     ``x`` are numbers, or names out of the chart's categories; a histogram has the edges of its bins there,
     one more than ``y``; boxes have every single value, under the name of its box. ``weight`` is the share
-    of the rows behind a point. ``labels`` say more about each point when one asks for it.
+    of the rows behind a point. ``labels`` say more about each point when one asks for it. What is not
+    finite stands in ``beyond``, and in no line, box or spread.
     """
 
     name: str
@@ -73,6 +92,12 @@ class Series:
     labels: tuple[str, ...] = ()
     weight: tuple[float, ...] | None = None
     dashed: bool = False
+    beyond: tuple[Beyond, ...] = ()
+
+    @property
+    def places(self) -> tuple[float | str, ...]:
+        """Where it has values, finite or not."""
+        return *self.x, *(one.x for one in self.beyond)
 
 
 @dataclass(frozen=True)
@@ -103,6 +128,18 @@ class Chart:
         for series in self.series:
             _check(self, series)
 
+    @property
+    def notes(self) -> str:
+        """``note``, and what is marked at the edge."""
+        parts = [
+            f"{series.name} at {one.place} ({', '.join(filter(None, (one.sign, one.label)))})"
+            for series in self.series
+            for one in series.beyond
+        ]
+        more = f"; and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
+        edge = f"Not finite, marked at the edge: {'; '.join(parts[:MOST_NAMED])}{more}." if parts else ""
+        return " ".join(filter(None, (self.note, edge)))
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for the page; what is empty is left out."""
         texts = {"name": self.name, "title": self.title, "x": self.x_label, "y": self.y_label}
@@ -112,7 +149,7 @@ class Chart:
             "root_y": self.root_y,
             "diagonal": self.diagonal,
             "main": self.main,
-            "note": self.note,
+            "note": self.notes,
             "categories": list(self.categories),
         }
         present = {key: value for key, value in flags.items() if value}
@@ -143,15 +180,16 @@ def rounded(value: float) -> float:
 
 
 def _points(series: Series) -> Iterable[tuple[object, ...]]:
-    """x, y, low, high, label; of a histogram the left edges of the bins."""
+    """x, y, low, high, label; of a histogram the left edges of the bins. What is not finite stands last."""
     empty = ("",) * len(series.y)
     low, high, labels = series.low or empty, series.high or empty, series.labels or empty
-    return zip(series.x, series.y, low, high, labels, strict=False)
+    yield from zip(series.x, series.y, low, high, labels, strict=False)
+    yield from ((one.x, one.y, "", "", one.label) for one in series.beyond)
 
 
 def _series_json(series: Series) -> dict[str, Any]:
     data: dict[str, Any] = {"name": series.name, "group": series.group}
-    data["x"] = [value if isinstance(value, str) else rounded(value) for value in series.x]
+    data["x"] = [_rounded_place(x) for x in series.x]
     for key in ("y", "low", "high", "weight"):
         values = getattr(series, key)
         if values is not None:
@@ -160,7 +198,15 @@ def _series_json(series: Series) -> dict[str, Any]:
         data["labels"] = list(series.labels)
     if series.dashed:
         data["dashed"] = True
+    if series.beyond:
+        data["beyond"] = [
+            {"x": _rounded_place(one.x), "y": str(one.y), "label": one.label} for one in series.beyond
+        ]
     return data
+
+
+def _rounded_place(x: float | str) -> float | str:
+    return x if isinstance(x, str) else rounded(x)
 
 
 def _check(chart: Chart, series: Series) -> None:
@@ -172,17 +218,19 @@ def _check(chart: Chart, series: Series) -> None:
         raise _bad(chart, series, "as many x, low and high as y (a histogram has one edge more)", "lengths")
     if series.labels and len(series.labels) != count:
         raise _bad(chart, series, "one label a point, or none", f"{len(series.labels)} labels")
-    strange = [value for value in series.x if isinstance(value, str) and value not in chart.categories]
+    strange = [value for value in series.places if isinstance(value, str) and value not in chart.categories]
     if strange:
         raise _bad(chart, series, "names on the x axis that are among its categories", repr(strange[0]))
-    numbers = [value for values in (series.x, series.y, *others) for value in values]
+    numbers = [value for values in (series.places, series.y, *others) for value in values]
     if not all(isinstance(value, str) or math.isfinite(value) for value in numbers):
         raise _bad(chart, series, "finite numbers", "nan or infinity")
+    if any(math.isfinite(one.y) for one in series.beyond):
+        raise _bad(chart, series, "beyond its axis only what is not finite", "a finite number")
 
 
 def _bad(chart: Chart, series: Series, must: str, got: str) -> BadInput:
     return BadInput(
         f"a series of a chart must have {must}",
         f"{got} in '{series.name}' of '{chart.name}'",
-        "leave such points out where the chart is made, and say so in its note",
+        "put what is not finite into 'beyond'; leave other such points out, and say so in the note",
     )

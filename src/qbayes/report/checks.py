@@ -1,14 +1,15 @@
 """Numbered checks K1 …: what must not be believed about a study's numbers, in one sentence each."""
 
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from qbayes.metrics.scores import METRICS
+from qbayes.metrics.scores import METRICS, is_score
 from qbayes.report.cells import COLLAPSE_REGRESSION, POINTWISE, free_axes, has_collapsed
 from qbayes.report.frame import AXIS, Frame, Row
 from qbayes.report.pairs import BINS, Pair, bin_of, is_float, paired, score
@@ -40,7 +41,7 @@ class Study:
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
 
-    @cached_property
+    @property
     def pairs(self) -> list[Pair]:
         return paired(self.frame)
 
@@ -212,15 +213,10 @@ def _versions(study: Study) -> Finding:
 
 @_check("confusion data are scored by uncertainty alone")
 def _labels_of_others(study: Study) -> Finding:
-    known = set(METRICS)
-    wrong = {
-        name
-        for row in study.frame.rows
-        for name in row
-        if name.startswith("confusion/") and name not in known
-    }
+    on_confusion = {name for name in study.frame.columns() if name.startswith("confusion/")}
+    wrong = sorted(on_confusion - METRICS.keys())
     warning = "Scores that use the labels of other classes mean nothing"
-    return warning, sorted(wrong), "Error, NLL and ECE are not computed on confusion data"
+    return warning, wrong, "Error, NLL and ECE are not computed on confusion data"
 
 
 @_check("noise survived quantisation")
@@ -232,7 +228,7 @@ def _noise(study: Study) -> Finding:
 
 
 def _lost(pair: Pair) -> bool:
-    after, before = (row.get("mutual_information") for row in pair)
+    after, before = (row.get("mutual_information") for row in (pair.quantised, pair.float))
     return after is not None and before is not None and before > SOME_NOISE and after < LOST_NOISE * before
 
 
@@ -249,12 +245,13 @@ def _splits(study: Study) -> Finding:
 
 @_check("scores are finite")
 def _finite(study: Study) -> Finding:
-    bad = sorted({f"{label(row)} ({name})" for row in study.frame.rows for name in _not_finite(row)})
-    warning = "Means that leave out scores that are not finite must not be believed"
+    scores = sorted(filter(is_score, study.frame.columns()))
+    found = ((row, _not_finite(row, scores)) for row in study.frame.rows)
+    bad = sorted(f"{one_run(row)} ({listed(names)})" for row, names in found if names)
+    warning = "Means with scores that are not finite say nothing about the other runs"
     return warning, bad, "Every score is a finite number"
 
 
-def _not_finite(row: Row) -> Iterable[str]:
-    for name in METRICS:
-        if name in row and (row[name] is None or not np.isfinite(row[name])):
-            yield name
+def _not_finite(row: Row, scores: Sequence[str]) -> list[str]:
+    """What was scored without a finite number, ``nll inf``."""
+    return [f"{name} {row[name]}" for name in scores if name in row and not math.isfinite(row[name])]

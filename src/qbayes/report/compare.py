@@ -17,7 +17,7 @@ from qbayes.metrics.scores import METRICS
 from qbayes.report.bootstrap import Estimate, estimate, several_folds
 from qbayes.report.cells import free_axes
 from qbayes.report.checks import label, one_run
-from qbayes.report.frame import Frame, Row, axes, natural
+from qbayes.report.frame import AXIS, Frame, Row, natural
 from qbayes.report.pairs import row_error, score, unit
 
 SAME = (
@@ -32,8 +32,8 @@ _FIELDS = ("subject", "metric", "before", "after", "difference", "low", "high", 
 class Change:
     """One score of one condition in both stores; ``difference`` is ``after − before`` over paired runs.
 
-    ``moved``: the 95 % interval excludes 0 (one in twenty does by chance alone). ``better`` is None where
-    it did not move, or where neither direction is a merit.
+    ``moved``: the 95 % interval excludes 0 (one in twenty does by chance alone), or the difference is not
+    finite. ``better`` is None where it did not move, or where neither direction is a merit.
     """
 
     subject: str
@@ -65,7 +65,7 @@ class Comparison:
         return tuple(sorted((one for one in self.changes if one.moved), key=_clearness, reverse=True))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; a number that is not finite is None, as JSON has none."""
+        """Plain values; a number that is not finite is "inf", "-inf" or "nan", as JSON has none."""
         return {
             "before": self.before,
             "after": self.after,
@@ -115,7 +115,7 @@ def compare(before: Frame, after: Frame, metrics: tuple[str, ...] = ()) -> Compa
 
 
 def _axes(frame: Frame) -> set[str]:
-    return {name for row in frame.rows for name in axes(row)}
+    return {name for name in frame.columns() if name.startswith(AXIS)}
 
 
 def _by_identity(frame: Frame, shared_axes: set[str]) -> dict[Hashable, Row]:
@@ -169,18 +169,21 @@ def _change(
 
 
 def _apart(before: float, after: float) -> float:
-    return 0.0 if before == after else after - before  # also where both are infinite
+    """0 also where both are infinite, or both not a number."""
+    return 0.0 if before == after or (math.isnan(before) and math.isnan(after)) else after - before
 
 
 def _moved(found: Estimate) -> bool:
     if found.low is None or found.high is None:
-        return abs(found.value) == math.inf
+        return not math.isfinite(found.value)
     return found.low > 0 or found.high < 0
 
 
 def _better(metric: str, difference: float) -> bool | None:
     direction = METRICS[metric].better
-    return None if direction == "neither" else (difference < 0) == (direction == "lower")
+    if direction == "neither" or math.isnan(difference):
+        return None
+    return (difference < 0) == (direction == "lower")
 
 
 def _clearness(one: Change) -> float:
@@ -192,6 +195,6 @@ def _clearness(one: Change) -> float:
 def _plain(one: Change) -> dict[str, Any]:
     values = {name: getattr(one, name) for name in _FIELDS}
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()
     }

@@ -5,7 +5,6 @@ row) and never changes it. Nothing here knows methods, figures or claims.
 """
 
 import json
-import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -19,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from qbayes.errors import BadFile
-from qbayes.metrics.scores import METRICS
+from qbayes.metrics.scores import METRICS, with_numbers
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -33,7 +32,6 @@ HEADER, PLANNED, RESULTS, DONE, DETAILS = (
 STAGES = ("float", "quantised", "program", "scores")
 # Details of 10,000 test rows take about 0.2 MB a run: 256 MB keep a thousand of them at hand.
 DETAILS_BYTES = 256 * 2**20
-_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}  # JSON has no words for them
 
 
 class Loaded:
@@ -116,6 +114,10 @@ class Frame:
             self._kept[name] = make()
         return self._kept[name]
 
+    def columns(self) -> frozenset[str]:
+        """The columns that at least one row has. Rows of a study have few sets of columns."""
+        return self.once("columns", lambda: frozenset[str]().union(*{tuple(row) for row in self.rows}))
+
     def values(self, column: str) -> list[Any]:
         """Distinct values of a column, without None, in natural order: W2A2, W8A7, W10A2; numbers first."""
         found = {row[column] for row in self.rows if row.get(column) is not None}
@@ -123,8 +125,7 @@ class Frame:
 
     def metrics(self) -> list[str]:
         """Scores on clean test data that at least one row has, in the order of ``METRICS``."""
-        present: set[str] = set().union(*(row.keys() for row in self.rows))
-        clean = [name for name in METRICS if "/" not in name and name in present]
+        clean = [name for name in METRICS if "/" not in name and name in self.columns()]
         return [name for name in clean if any(row.get(name) is not None for row in self.rows)]
 
     def details(self, run: str) -> Details | None:
@@ -238,9 +239,7 @@ def _parsed(line: str) -> Row | None:
         return None
     if not isinstance(content, dict) or not isinstance(content.get("run"), str):
         return None
-    return {
-        key: _NUMBERS.get(value, value) if isinstance(value, str) else value for key, value in content.items()
-    }
+    return with_numbers(content)
 
 
 def _read_details(path: Path) -> Details:

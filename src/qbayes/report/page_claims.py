@@ -5,6 +5,7 @@ from html import escape
 
 from qbayes.report.checks import Check
 from qbayes.report.claims import Line, Verdict
+from qbayes.report.claims.base import signed
 from qbayes.report.figures.base import FIGURES, Plate
 from qbayes.report.frame import Row
 
@@ -102,11 +103,6 @@ def _comparisons(lines: Sequence[Line]) -> str:
 
 
 def _comparison(line: Line) -> list[str]:
-    ends = "" if line.low is None or line.high is None else f"{_signed(line.low)} … {_signed(line.high)}"
-    said = [line.subject, line.quantity, _signed(line.value), ends, line.unit, line.limit]
+    ends = "" if line.low is None or line.high is None else f"{signed(line.low)} … {signed(line.high)}"
+    said = [line.subject, line.quantity, signed(line.value), ends, line.unit, line.limit]
     return [*said, OUTCOMES[line.outcome], str(line.runs)]
-
-
-def _signed(value: float) -> str:
-    """With its sign and three digits; a true minus."""
-    return f"{value:+.3g}".replace("-", "−")

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -107,30 +107,31 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 def _column(rows: Sequence[Row], name: str) -> dict[str, Any]:
     values = [row.get(name) for row in rows]
+    kinds = {type(value) for value in values} - {type(None)}
     shown = METRICS.get(name)
     column: dict[str, Any] = {"name": name, "label": _label(name)}
     if shown is not None and shown.unit == "share":
         column["percent"] = True
     if name in ALWAYS or name in SCORES or (name in FIRST and len(set(map(str, values))) > 1):
         column["main"] = True
-    if all(
-        value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values
-    ):
+    if all(issubclass(kind, int | float) and kind is not bool for kind in kinds):
         return {**column, "values": [_number(value) for value in values]}
-    words = sorted({_text(value) for value in values if value is not None}, key=natural)
-    codes = {word: code for code, word in enumerate(words)}
-    return {**column, "words": words, "values": [None if v is None else codes[_text(v)] for v in values]}
+    texts = [None if value is None else _text(value) for value in values]
+    words = sorted({text for text in texts if text is not None}, key=natural)
+    codes: dict[str | None, int | None] = {None: None, **{word: code for code, word in enumerate(words)}}
+    return {**column, "words": words, "values": [codes[text] for text in texts]}
 
 
 def _label(name: str) -> str:
     return METRICS[name].label if name in METRICS else LABELS.get(name, name.removeprefix("axis:"))
 
 
-def _number(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return value if isinstance(value, int) else rounded(value)
+def _number(value: float | None) -> float | str | None:
+    """As JSON can hold it: words stand for what is not finite."""
+    if value is None or isinstance(value, int):
+        return value
+    return rounded(value) if math.isfinite(value) else str(value)
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping | list) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)

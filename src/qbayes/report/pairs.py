@@ -8,11 +8,11 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from qbayes.metrics.scores import METRICS
+from qbayes.metrics.scores import metric as metric_named
 from qbayes.report.bootstrap import Estimate, Unit, estimate, resampled_means, several_folds
 from qbayes.report.frame import AXIS, Details, Frame, Row, axes
 
@@ -20,9 +20,21 @@ BINS = 10  # as in qbayes.metrics.calibration.ece
 EVALUATION = f"{AXIS}evaluate."
 
 
-class Pair(NamedTuple):
+@dataclass(frozen=True)
+class Pair:
+    """A quantised run and the float run that it came from."""
+
     quantised: Row
     float: Row
+
+    @cached_property
+    def unit(self) -> Unit:
+        """What tells the pair from others of its condition."""
+        return unit(self.quantised)
+
+    def has(self, metric: str) -> bool:
+        """Whether both runs were scored by it."""
+        return metric in self.quantised and metric in self.float
 
 
 @dataclass(frozen=True)
@@ -43,15 +55,15 @@ def unit(row: Row) -> Unit:
     return row.get("fold"), row.get("seed"), *_evaluation(row)
 
 
-def paired(frame: Frame, metric: str | None = None, **which: object) -> list[Pair]:
-    """Every quantised row of ``frame.where(**which)`` with its float row, in the order of the rows.
+def paired(frame: Frame) -> list[Pair]:
+    """Every quantised row that has a float row, with it, in the order of the rows."""
+    return frame.once("pairs", lambda: _all_pairs(frame))
 
-    Quantised rows without a float row, or pairs of which either lacks ``metric``, are left out.
-    """
+
+def _all_pairs(frame: Frame) -> list[Pair]:
     floats = {_float_key(row): row for row in frame.rows if is_float(row)}
-    quantised = [row for row in frame.where(**which).rows if not is_float(row)]
-    pairs = [Pair(row, floats[_float_key(row)]) for row in quantised if _float_key(row) in floats]
-    return pairs if metric is None else [pair for pair in pairs if _both(pair, metric)]
+    found = ((row, floats.get(_float_key(row))) for row in frame.rows if not is_float(row))
+    return [Pair(row, partner) for row, partner in found if partner is not None]
 
 
 def difference(
@@ -74,18 +86,16 @@ def difference(
 def differences(pairs: Iterable[Pair], metric: str, *, relative: bool = False) -> dict[Unit, float]:
     """``quantised − float`` of each run."""
     return {
-        unit(pair.quantised): _change(score(pair.quantised, metric), score(pair.float, metric), relative)
+        pair.unit: _change(score(pair.quantised, metric), score(pair.float, metric), relative)
         for pair in pairs
-        if _both(pair, metric)
+        if pair.has(metric)
     }
 
 
 def score(row: Row, metric: str) -> float:
-    """The score of a run. One that was not finite is stored as null: infinite, where lower is better."""
-    value = row[metric]
-    if value is None:
-        return math.inf if METRICS[metric.rsplit("/", 1)[-1]].better == "lower" else math.nan
-    return float(value)
+    """The score of a run. What is not a number is no better than infinite, where lower is better."""
+    value = float(row[metric])
+    return math.inf if math.isnan(value) and metric_named(metric).better == "lower" else value
 
 
 def between(first: Mapping[Unit, float], second: Mapping[Unit, float]) -> dict[Unit, float]:
@@ -99,18 +109,19 @@ def _change(quantised: float, reference: float, relative: bool) -> float:
     return quantised / reference - 1 if reference else math.nan
 
 
-def _both(pair: Pair, metric: str) -> bool:
-    return all(metric in row for row in pair)
-
-
 def _float_key(row: Row) -> tuple[Hashable, ...]:
     return row.get("float"), row.get("draws"), *_evaluation(row)
 
 
 def _evaluation(row: Row) -> tuple[Hashable, ...]:
-    options = [name for name in axes(row) if name.startswith(EVALUATION)]
-    kept = [name for name in options if name.removeprefix(EVALUATION) not in ("draws", "backend")]
-    return tuple((name, row[name]) for name in kept)
+    return tuple((name, row[name]) for name in _options_among(axes(row)))
+
+
+@lru_cache(maxsize=1024)
+def _options_among(places: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes of the evaluation, without those that have columns of their own."""
+    options = (name for name in places if name.startswith(EVALUATION))
+    return tuple(name for name in options if name.removeprefix(EVALUATION) not in ("draws", "backend"))
 
 
 def row_error(sides: Iterable[tuple[Details | None, Details | None]], metric: str, relative: bool) -> float:

@@ -2,19 +2,18 @@
 
 import importlib.util
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qbayes.errors import BadInput
-from qbayes.report.chart import FLOAT, Chart, Series, Style, styles_of
+from qbayes.report.chart import Chart, styles_of
 from qbayes.report.figures.base import Plate, chart_name
+from qbayes.report.static_marks import FAINT, INK, NEUTRAL, PAINTERS, QUIET, mark_beyond
 
 FORMATS = ("svg", "pdf")
-INK, QUIET, FAINT = "#222222", "#6b6b6b", "#d0d0d0"
-MARKERS = {"circle": "o", "square": "s", "triangle": "^", "diamond": "D", "cross": "X", "down": "v"}
 PANEL = (2.5, 1.95)  # inches: three beside each other fill a page of text
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
@@ -32,7 +31,6 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
-Painter = Callable[[Any, Chart, dict[str, Style]], None]
 
 
 def require_matplotlib() -> None:
@@ -116,8 +114,10 @@ def paint(axes: Any, chart: Chart, title: str) -> None:
     """Draw a chart on matplotlib's axes; the name of the y axis stands above it, in the title."""
     styles = {"": NEUTRAL, **styles_of(series.group for series in chart.series)}
     PAINTERS[chart.kind](axes, chart, styles)
+    mark_beyond(axes, chart, styles)
     # names are data, not mathematics: a dollar sign in one stays a dollar sign.
-    axes.set_title(title, loc="left", parse_math=False)
+    # given its height, it is not sought by measuring every label below it.
+    axes.set_title(title, loc="left", y=1.0, parse_math=False)
     axes.set_xlabel(chart.x_label, parse_math=False)
     _set_scales(axes, chart)
     if chart.level is not None:
@@ -166,103 +166,3 @@ def _crowded(chart: Chart) -> bool:
 
 def _root(values: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(values, 0))
-
-
-def _places(chart: Chart, series: Series) -> np.ndarray:
-    """Numbers on the x axis: categories count from 0."""
-    return np.array([chart.categories.index(x) if isinstance(x, str) else x for x in series.x], dtype=float)
-
-
-def _dodge(place: int, count: int) -> float:
-    """How far a series of ``count`` stands from the middle of its category."""
-    return (place - (count - 1) / 2) * 0.8 / max(count, 1)
-
-
-def _pen(series: Series, style: Style, *, ways: bool = False) -> dict[str, Any]:
-    """``ways``: dashes tell two ways of one method apart, and not the methods."""
-    dash = "4 2" if series.dashed else "" if ways else style.dash
-    line = (0, tuple(float(part) / 1.4 for part in dash.split())) if dash else "-"
-    marker = {"marker": MARKERS[style.marker], "markersize": 4}
-    return {"color": style.light, "linestyle": line, "linewidth": 1.2, "label": series.name, **marker}
-
-
-def _lines(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
-    ways = any(series.dashed for series in chart.series)
-    for series in chart.series:
-        style, x, y = styles[series.group], _places(chart, series), np.array(series.y)
-        if series.low is not None and series.high is not None:
-            axes.vlines(x, series.low, series.high, color=style.light, linewidth=0.8)
-        if series.x and series.x[0] == FLOAT and len(series.x) > 1:
-            axes.axhline(y[0], color=style.light, linewidth=0.6, linestyle=":", alpha=0.6)
-            axes.plot(
-                x[:1], y[:1], **{**_pen(series, style, ways=ways), "label": None, "markerfacecolor": "white"}
-            )
-            x, y = x[1:], y[1:]
-        axes.plot(x, y, **_pen(series, style, ways=ways))
-
-
-def _boxes(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
-    for place, series in enumerate(chart.series):
-        colour = styles[series.group].light
-        names = sorted(set(series.x), key=lambda name: chart.categories.index(str(name)))
-        values = [[y for x, y in zip(series.x, series.y, strict=True) if x == name] for name in names]
-        at = [chart.categories.index(str(name)) + _dodge(place, len(chart.series)) for name in names]
-        pen = {"color": colour, "linewidth": 0.9}
-        props = {f"{part}props": pen for part in ("whisker", "cap", "median")}
-        width = 0.7 / len(chart.series)
-        face = {"facecolor": "white", "edgecolor": colour, "linewidth": 0.9}
-        axes.boxplot(
-            values, positions=at, widths=width, showfliers=False, patch_artist=True, boxprops=face, **props
-        )
-        for x, some in zip(at, values, strict=True):
-            axes.plot([x] * len(some), some, ".", color=colour, markersize=2.5, alpha=0.7)
-        axes.plot([], [], color=colour, linewidth=3, label=series.name)
-
-
-def _bars(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
-    for place, series in enumerate(chart.series):
-        x = _places(chart, series) + _dodge(place, len(chart.series))
-        colour = styles[series.group].light
-        axes.bar(x, series.y, 0.72 / len(chart.series), color=colour, label=series.name)
-        if series.low is not None and series.high is not None:
-            axes.vlines(x, series.low, series.high, color=INK, linewidth=0.7)
-    axes.set_ylim(0, 1.3 * max((y for series in chart.series for y in series.y), default=1))
-
-
-def _histogram(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
-    for series in chart.series:
-        edges = np.array(series.x, dtype=float)
-        colour, alpha = (styles[series.group].light, 0.75) if series.group else ("#b9b9b9", 1.0)
-        axes.stairs(series.y, edges, fill=True, color=colour, alpha=alpha, label=series.name)
-        axes.set_xlim(edges[0], edges[-1])
-
-
-def _scatter(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
-    for series in chart.series:
-        x = _places(chart, series)
-        if not series.group:
-            axes.step(x, series.y, where="post", color="#b0b0b0", linewidth=1, label=series.name, zorder=0)
-        else:
-            style = styles[series.group]
-            pen = {"color": style.light, "s": 16, "linewidth": 0, "label": series.name}
-            axes.scatter(x, series.y, marker=MARKERS[style.marker], **pen)
-
-
-def _reliability(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
-    for series in chart.series:
-        style, x = styles[series.group], _places(chart, series)
-        axes.plot(x, series.y, **{**_pen(series, style), "markersize": 2, "linewidth": 1})
-        # the area says how many rows are behind a point.
-        area = 3 + 45 * np.array(series.weight or np.zeros(len(x)))
-        axes.scatter(x, series.y, s=area, color=style.light, alpha=0.6, linewidth=0)
-
-
-NEUTRAL = Style("", "", QUIET, QUIET, "circle")
-PAINTERS: dict[str, Painter] = {
-    "lines": _lines,
-    "boxes": _boxes,
-    "bars": _bars,
-    "histogram": _histogram,
-    "scatter": _scatter,
-    "reliability": _reliability,
-}

@@ -150,7 +150,7 @@ function listen(panel) {
 /** The next point of the same series sideways, or of the series above or below. */
 function neighbour(panel, here, sideways, upwards) {
   if (!here) return panel.points[0];
-  const own = panel.points.filter((point) => point.series === here.series).sort((a, b) => a.x - b.x);
+  const own = panel.points.filter((point) => point.series.name === here.series.name).sort((a, b) => a.x - b.x);
   if (sideways) return own[own.indexOf(here) + sideways] ?? here;
   const column = panel.points.filter((point) => Math.abs(point.x - here.x) < Math.max(10, panel.step / 2)).sort((a, b) => a.y - b.y);
   return column[column.indexOf(here) + upwards] ?? here;
@@ -187,7 +187,7 @@ function tipLines(panel, { series, k }) {
     const value = plainNumber(row.series.y[row.k]);
     const spread = row.series.low && row.series.low[row.k] !== row.series.high[row.k]
       ? ` (${plainNumber(row.series.low[row.k])} … ${plainNumber(row.series.high[row.k])})` : "";
-    lines.push(element("div", { class: row.series === series ? "row" : "row far" },
+    lines.push(element("div", { class: row.series.name === series.name ? "row" : "row far" },
       swatch(row.series.group), element("span", {}, row.series.name), element("span", {}, element("b", {}, value), spread)));
   }
   lines.push(element("div", { class: "quiet" }, [chart.y, series.labels?.[k]].filter(Boolean).join(" · ")));
@@ -226,6 +226,7 @@ function csvText(chart) {
   const lines = [["series", chart.x, chart.y, "low", "high", "label"]];
   for (const series of chart.series) {
     series.y.forEach((y, k) => lines.push([series.name, series.x[k], y, series.low?.[k] ?? "", series.high?.[k] ?? "", series.labels?.[k] ?? ""]));
+    for (const one of series.beyond ?? []) lines.push([series.name, one.x, one.y, "", "", one.label]);
   }
   return lines.map((line) => line.map(quote).join(",")).join("\n") + "\n";
 }

@@ -44,6 +44,17 @@ function marker(group, x, y, size, hollow) {
 
 const pathOf = (points) => points.map(([x, y], k) => `${k ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
+/** A line does not run across the places of what is not finite. */
+function brokenPath(panel, series, places) {
+  const gaps = (series.beyond ?? []).map((one) => panel.x(one.x));
+  const pieces = [[]];
+  places.forEach((place, k) => {
+    if (k && gaps.some((gap) => gap > places[k - 1][0] && gap < place[0])) pieces.push([]);
+    pieces.at(-1).push(place);
+  });
+  return pieces.map(pathOf).join("");
+}
+
 /** Lines with markers and spreads; the float point stands apart, and its level is dotted across. */
 function drawLines(panel, chart) {
   const ways = chart.series.some((series) => series.dashed);
@@ -59,7 +70,7 @@ function drawLines(panel, chart) {
       const spreads = places.map(([x], k) => `M${x.toFixed(1)} ${panel.y(series.low[k]).toFixed(1)}V${panel.y(series.high[k]).toFixed(1)}`);
       panel.marks.append(coloured(shape("path", { class: "mark-spread", d: spreads.join("") }), series.group, "stroke"));
     }
-    const line = shape("path", { class: "mark-line", d: pathOf(places.slice(apart ? 1 : 0)) });
+    const line = shape("path", { class: "mark-line", d: brokenPath(panel, series, places.slice(apart ? 1 : 0)) });
     const dash = series.dashed ? "5 3" : ways ? "" : (GROUPS[series.group]?.dash ?? "");
     if (dash) line.setAttribute("stroke-dasharray", dash);
     panel.marks.append(coloured(line, series.group, "stroke"));
@@ -67,7 +78,7 @@ function drawLines(panel, chart) {
       panel.marks.append(marker(series.group, x, y, 3.6, (apart && k === 0) || series.dashed));
       panel.point(x, y, series, k);
     });
-    panel.name(series, places.at(-1)[1]);
+    if (places.length) panel.name(series, places.at(-1)[1]);
   });
 }
 
@@ -175,6 +186,22 @@ function drawReliability(panel, chart) {
       panel.point(x, y, series, k);
     });
   }
+}
+
+/** What is not finite: its sign at the edge of the panel, beside that of other series. */
+function drawBeyond(panel, chart) {
+  const count = chart.series.length;
+  const wide = chart.categories ? Math.min(14, (panel.step * 0.8) / count) : 0;
+  chart.series.forEach((series, order) => {
+    for (const one of series.beyond ?? []) {
+      const x = panel.x(one.x) + (order - (count - 1) / 2) * wide;
+      const value = NOT_FINITE[one.y];
+      const y = value < 0 ? panel.bottom - 4 : panel.top + 8;
+      const mark = shape("text", { class: "mark-beyond", x: x.toFixed(1), y: y.toFixed(1), "text-anchor": "middle" }, plainNumber(value));
+      panel.marks.append(coloured(mark, series.group, "fill"));
+      panel.point(x, y, { name: series.name, group: series.group, x: [one.x], y: [value], labels: [one.label] }, 0);
+    }
+  });
 }
 
 const PAINTERS = {

@@ -9,6 +9,7 @@ function endsOf(charts, kind) {
     ...(chart.level === undefined ? [] : [chart.level]),
     ...chart.series.flatMap((series) => [...series.y, ...(series.low ?? []), ...(series.high ?? [])]),
   ]);
+  if (!values.length && charts.some((chart) => chart.series.some((series) => series.beyond))) return kind === "log" ? [0.1, 1] : [0, 1];
   if (!values.length) return null;
   if (charts[0].kind === "reliability") return squareEnds(charts);
   if (charts[0].kind === "bars") return [0, Math.max(...values) * 1.06 || 1];
@@ -33,6 +34,7 @@ function drawPanel(chart, width, head, ends, kind) {
   drawAxes(panel, chart);
   panel.svg.append(panel.marks);
   PAINTERS[chart.kind](panel, chart);
+  drawBeyond(panel, chart);
   panel.svg.append(panel.over);
   placeNames(panel);
   return panel;
@@ -89,7 +91,7 @@ function categoryScale(panel) {
 }
 
 function numberScale(panel, chart, yEnds) {
-  const values = chart.series.flatMap((series) => series.x);
+  const values = chart.series.flatMap(placesOf);
   const kind = chart.log_x ? "log" : "linear";
   let ends = [Math.min(...values), Math.max(...values)];
   if (chart.kind === "reliability") ends = yEnds;
@@ -98,6 +100,9 @@ function numberScale(panel, chart, yEnds) {
   panel.step = (panel.right - panel.left) / Math.max(1, new Set(values).size);
   return makeScale(kind, ...ends, panel.left, panel.right, room);
 }
+
+/** Where a series has values, finite or not. */
+const placesOf = (series) => [...series.x, ...(series.beyond ?? []).map((one) => one.x)];
 
 function drawAxes(panel, chart) {
   const { svg, left, right, bottom } = panel;
@@ -129,7 +134,7 @@ function drawGuides(panel, chart) {
     const y = panel.y(chart.level).toFixed(1);
     svg.append(shape("path", { class: "level", d: `M${left} ${y}H${right}` }));
   }
-  if (chart.diagonal) {
+  if (chart.diagonal && chart.series.some((series) => series.y.length)) {
     const values = chart.series.flatMap((series) => [...series.x, ...series.y]);
     const [low, high] = chart.kind === "reliability" ? [panel.least, 100] : [Math.min(...values), Math.max(...values)];
     svg.append(shape("path", { class: "diagonal", d: pathOf([[panel.x(low), panel.y(low)], [panel.x(high), panel.y(high)]]) }));

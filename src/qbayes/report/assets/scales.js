@@ -44,10 +44,14 @@ function trimmed(value) {
   return String(Number(value.toPrecision(5)));
 }
 
+/** JSON has no such numbers: these words stand for them. */
+const NOT_FINITE = { inf: Infinity, "-inf": -Infinity, nan: NaN };
+
 /** A number for people who read values: four significant digits. */
 function plainNumber(value) {
   if (value === null || value === undefined) return "";
   if (typeof value !== "number") return String(value);
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "∞" : "−∞";
   if (value !== 0 && Math.abs(value) < 1e-4) return value.toExponential(2).replace("-", "−");
   const digits = Math.abs(value) >= 1000 ? Math.round(value) : Number(value.toPrecision(4));
   return String(digits).replace("-", "−");

@@ -3,10 +3,16 @@
 const PAGE = 25;
 const TERM = /^(.+?)(<=|>=|<|>|=)(.+)$/;
 
+/** A number as it stands in the page's data. */
+const asNumber = (value) => (typeof value === "string" ? NOT_FINITE[value] : value);
+
+/** Where a value stands whichever way a column is sorted: numbers, then what is not one, then what is missing. */
+const rankOf = (value) => (value === null ? 2 : Number.isNaN(value) ? 1 : 0);
+
 /** All runs, of which a page is in the document. */
 class RunTable {
   constructor(place, data) {
-    this.columns = data.columns;
+    this.columns = data.columns.map((column) => (column.words ? column : { ...column, values: column.values.map(asNumber) }));
     this.rows = data.rows;
     this.all = Uint32Array.from({ length: data.rows }, (_, k) => k);
     this.order = this.all;
@@ -53,8 +59,8 @@ class RunTable {
       const { column, down } = this.sorted;
       const { values } = column; // words are sorted, so that their codes are in order
       const sign = down ? -1 : 1;
-      // what is missing stands last in both directions.
-      kept.sort((a, b) => (values[a] === null ? 1 : 0) - (values[b] === null ? 1 : 0) || sign * (values[a] - values[b]) || a - b);
+      // two infinities of one sign differ by NaN, which is as good as 0 here.
+      kept.sort((a, b) => rankOf(values[a]) - rankOf(values[b]) || sign * (values[a] - values[b]) || a - b);
     }
     this.order = kept;
     this.draw();
@@ -72,13 +78,14 @@ class RunTable {
 
   comparison(column, sign, text) {
     const share = text.endsWith("%") ? 100 : 1;
-    const number = parseFloat(text.replace("−", "-")) / share;
+    const plain = text.toLowerCase().replace("−", "-").replace("∞", "inf");
+    const number = Object.hasOwn(NOT_FINITE, plain) ? NOT_FINITE[plain] : parseFloat(plain) / share;
     const compare = {
       "<": (value) => value < number,
       ">": (value) => value > number,
       "<=": (value) => value <= number,
       ">=": (value) => value >= number,
-      "=": (value) => (column.words ? value.toLowerCase() === text.toLowerCase() : value === number),
+      "=": (value) => (column.words ? value.toLowerCase() === text.toLowerCase() : value === number || (plain === "nan" && Number.isNaN(value))),
     }[sign];
     return (row) => {
       const value = this.value(column, row);
@@ -118,7 +125,7 @@ class RunTable {
   cell(column, row) {
     const value = this.value(column, row);
     if (column.words) return element("td", {}, value ?? "");
-    const words = value === null ? "" : column.percent ? `${(100 * value).toFixed(2)} %` : plainNumber(value);
+    const words = column.percent && Number.isFinite(value) ? `${(100 * value).toFixed(2)} %` : plainNumber(value);
     return element("td", { class: "n" }, words);
   }
 }

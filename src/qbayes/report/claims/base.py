@@ -23,6 +23,8 @@ from qbayes.report.frame import Frame
 Judged = Literal["holds", "does not hold", "not enough data"]
 Outcome = Literal["yes", "no", "unclear"]
 _NAMED_MISSING = 4
+# A difference without end has no interval, and needs none: whether it lies above a limit is plain.
+_ENDLESS: dict[float, Outcome] = {math.inf: "yes", -math.inf: "no"}
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,13 @@ class Line:
     @property
     def text(self) -> str:
         """``mnist lenet mcd W8A7: error +0.05 points [−0.02, +0.12]``."""
-        spread = "" if self.low is None or self.high is None else f" [{self.low:+.3g}, {self.high:+.3g}]"
-        numbers = f"{self.value:+.3g} {self.unit}".rstrip() + spread
-        return f"{self.subject}: {self.quantity} {numbers.replace('-', '−')}"
+        ends = "" if self.low is None or self.high is None else f" [{signed(self.low)}, {signed(self.high)}]"
+        return f"{self.subject}: {self.quantity} {signed(self.value)} {self.unit}".rstrip() + ends
+
+
+def signed(value: float) -> str:
+    """With its sign and three digits; a true minus."""
+    return "not a number" if math.isnan(value) else f"{value:+.3g}".replace("-", "−").replace("inf", "∞")
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class AtMost:
     def judge(self, found: Estimate, level: float = LEVEL) -> Outcome:
         low, high = found.bounds(level)
         if low is None or high is None:
-            return "no" if found.value == math.inf else "unclear"
+            return _ENDLESS.get(-found.value, "unclear")
         if high <= self.margin:
             return "yes"
         return "no" if found.value > self.margin and low > 0 else "unclear"
@@ -136,10 +142,13 @@ class Above:
 
     def judge(self, found: Estimate, level: float = LEVEL) -> Outcome:
         low, high = found.bounds(level)
-        if high is not None and high < self.limit_value + self.tie:
-            return "no"
-        shown = found.value == math.inf if low is None else low > self.limit_value
-        return "yes" if shown and self.supports else "unclear"
+        if low is None or high is None:
+            outcome = _ENDLESS.get(found.value, "unclear")
+        elif high < self.limit_value + self.tie:
+            outcome = "no"
+        else:
+            outcome = "yes" if low > self.limit_value else "unclear"
+        return "unclear" if outcome == "yes" and not self.supports else outcome
 
 
 Rule = AtMost | Within | Above
@@ -154,6 +163,11 @@ class Comparison:
     unit: str
     found: Estimate
     rule: Rule
+
+    @property
+    def strain(self) -> float:
+        """What is not a number supports nothing."""
+        return math.inf if math.isnan(self.found.value) else self.rule.strain(self.found.value)
 
 
 def judged(comparisons: Sequence[Comparison]) -> list[Line]:
@@ -182,7 +196,7 @@ def line(one: Comparison, outcome: Outcome, sure: bool) -> Line:
         limit=rule.limit,
         outcome=outcome,
         runs=found.runs,
-        strain=math.inf if math.isnan(found.value) else rule.strain(found.value),
+        strain=one.strain,
         sure=sure and outcome == "no",
     )
 
@@ -216,9 +230,14 @@ def _decide(table: tuple[Line, ...], lacking: tuple[str, ...]) -> tuple[Judged, 
     undecided = [one for one in table if one.outcome == "unclear"]
     if undecided:
         named = _worst(undecided)
-        spread = "one run gives no spread" if named.low is None else "the interval is too wide"
-        return "not enough data", f"{_shown(table)} Cannot be told ({spread}): {named.text}."
+        return "not enough data", f"{_shown(table)} Cannot be told ({_doubt(named)}): {named.text}."
     return "holds", f"All of {total} agree; the weakest is {_worst(table).text}."
+
+
+def _doubt(undecided: Line) -> str:
+    if math.isnan(undecided.value):
+        return "scores that are not finite have no difference"
+    return "one run gives no spread" if undecided.low is None else "the interval is too wide"
 
 
 def refuted(table: Sequence[Line]) -> bool:

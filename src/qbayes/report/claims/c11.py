@@ -100,7 +100,7 @@ def _worst_line(one: Cell, other: Cell, text: str, tests: int, supports: Outcome
     level = corrected(tests * len(compared))
     outcome = _all_in_all(compared, LEVEL, supports, contrary)
     sure = _all_in_all(compared, level, supports, contrary)
-    return line(max(compared, key=lambda each: each.rule.strain(each.found.value)), outcome, sure == "no")
+    return line(max(compared, key=lambda each: each.strain), outcome, sure == "no")
 
 
 def _all_in_all(compared: Sequence[Comparison], level: float, lossless: Outcome, loss: Outcome) -> Outcome:

@@ -40,7 +40,7 @@ def judge(frame: Frame) -> Verdict:
 
 
 def _measured(cell: Cell) -> bool:
-    return all(ON_CONFUSION in row for pair in cell.pairs for row in pair)
+    return all(pair.has(ON_CONFUSION) for pair in cell.pairs)
 
 
 def _on_confusion(cell: Cell) -> Comparison:

@@ -1,5 +1,6 @@
 """C6: as bits fall, error rises more slowly for Bayesian methods than for pointwise networks."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -55,7 +56,11 @@ def slopes(sweep: Mapping[int, Cell], widths: list[int]) -> dict[Unit, float]:
     losses = [sweep[width].losses() for width in widths]
     shared = set(losses[0]).intersection(*losses)
     removed = -(np.array(widths, dtype=float) - np.mean(widths))
-    return {
-        which: float(removed @ np.array([some[which] for some in losses]) / (removed @ removed))
-        for which in shared
-    }
+    return {which: _slope(removed, np.array([some[which] for some in losses])) for which in shared}
+
+
+def _slope(removed: np.ndarray, losses: np.ndarray) -> float:
+    """A loss without end rises without end, wherever it lies; a gain without end has no slope."""
+    if np.isfinite(losses).all():
+        return float(removed @ losses / (removed @ removed))
+    return math.inf if np.isposinf(losses).any() else math.nan

@@ -54,4 +54,5 @@ def rises(cell: Cell, shift: str, side: Side) -> dict[Unit, float]:
     clean = cell.values("ece", side)
     levels = [cell.values(f"{shift}/{level}/ece", side) for level in range(1, len(LEVELS[shift]) + 1)]
     shared = set(clean).intersection(*levels)
-    return {which: 100 * float(np.mean([some[which] for some in levels]) - clean[which]) for which in shared}
+    means = {which: float(np.mean([some[which] for some in levels])) for which in shared}
+    return {which: 100 * (mean - clean[which]) for which, mean in means.items()}

@@ -1,5 +1,7 @@
 """C9: float and A7W8 are nearly equal under shift."""
 
+import math
+
 import numpy as np
 
 from qbayes.metrics.scores import metric as metric_named
@@ -42,7 +44,8 @@ def _compared(cell: Cell) -> list[Comparison]:
                 if apart:
                     unit, scale = in_units(name)
                     size = scale * float(np.mean(list(cell.values(column, "float").values())))
-                    rule = AtMost(max(least, SHARE * size))
+                    # of a float score without end no share says what is near.
+                    rule = AtMost(max(least, SHARE * size) if math.isfinite(size) else least)
                     text = f"{metric_named(name).label} at {shift} {level}"
                     found.append(Comparison(cell.label, text, unit, estimate(apart).scaled(scale), rule))
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from qbayes.report.bootstrap import Estimate, Unit, estimate
 from qbayes.report.cells import Cell, has_collapsed
 from qbayes.report.claims.base import Above, Comparison
-from qbayes.report.pairs import Pair, unit
+from qbayes.report.pairs import Pair
 
 Side = Literal["activation", "weight"]
 MOST = 50.0  # per cent: a cell has collapsed where most of its runs have
@@ -61,7 +61,7 @@ def share_collapsed(cells: Sequence[Cell]) -> Estimate:
     values: dict[Unit, float] = {}
     for cell in cells:
         for pair in cell.pairs:
-            which = (cell.task, *unit(pair.quantised)) if several else unit(pair.quantised)
+            which = (cell.task, *pair.unit) if several else pair.unit
             values[which] = 100.0 * has_collapsed(pair)
     return estimate(values)
 

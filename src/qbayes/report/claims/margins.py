@@ -29,7 +29,7 @@ _POINTS = ("error", "ece", "ece_adaptive", "ece_per_batch", "confusion/fpr95")
 
 def scores_of(cell: Cell) -> tuple[str, ...]:
     names = REGRESSION if cell.is_regression else CLASSIFICATION
-    return tuple(name for name in names if all(name in row for pair in cell.pairs for row in pair))
+    return tuple(name for name in names if all(pair.has(name) for pair in cell.pairs))
 
 
 def in_units(metric: str) -> tuple[str, float]:

@@ -1,23 +1,23 @@
 """Any other axis of a study (draws, bits of the noise, a rate): every score over it, one line a method."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from qbayes.report.chart import Chart
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import (
+from qbayes.report.figures.groups import (
     COLUMNS,
     by,
     by_method,
     choice_name,
     free_axes,
-    line,
     naming,
-    needs_log,
-    note_of,
     other_axes,
-    unit,
+    repeats,
 )
+from qbayes.report.figures.points import Repeats, line, needs_log, note_of, points_at, unit
 from qbayes.report.figures.sweep import MAIN, MORE, NAMES
 from qbayes.report.frame import Frame, Row, natural
 
@@ -38,13 +38,39 @@ class Axes(Figure):
         charts: list[Chart] = []
         for axis, rows in {**_plain_axes(frame), **_scheme_axes(frame)}.items():
             columns = _apart(frame, rows, axis)
-            named = [column for column in naming(rows, columns) if not _said_by_precision(rows, column)]
+            # what the precision says already is not named, as the scheme of float.
+            said = _told_by(rows, "precision", columns) - {"task", "precision"}
+            named = [column for column in naming(rows, columns) if column not in said]
             for some in by(
                 rows, lambda row, columns=columns: tuple(str(row.get(c)) for c in columns)
             ).values():
                 chosen = {choice_name(column): str(some[0].get(column)) for column in named}
-                charts += [chart for metric in METRICS for chart in _chart(axis, some, chosen, metric)]
+                places = Places.of(axis, some)
+                charts += [chart for metric in METRICS for chart in _chart(places, chosen, metric)]
         return charts
+
+
+@dataclass(frozen=True)
+class Places:
+    """The ``values`` of an axis, and by method the repeats at each of them."""
+
+    axis: str
+    task: str
+    values: Sequence[Any]
+    methods: Mapping[str, Mapping[float | str, Repeats]]
+
+    @classmethod
+    def of(cls, axis: str, rows: Sequence[Row]) -> "Places":
+        values = sorted({row[axis] for row in rows}, key=natural)
+        place = float if _numeric(values) else str
+        methods = {
+            method: repeats(some, lambda row: place(row[axis])) for method, some in by_method(rows).items()
+        }
+        return cls(choice_name(axis), str(rows[0].get("task")), values, methods)
+
+
+def _numeric(values: Iterable[object]) -> bool:
+    return all(isinstance(value, int | float) for value in values)
 
 
 def _plain_axes(frame: Frame) -> dict[str, list[Row]]:
@@ -71,47 +97,46 @@ def _scheme_axes(frame: Frame) -> dict[str, list[Row]]:
 
 def _apart(frame: Frame, rows: Sequence[Row], axis: str) -> list[str]:
     """The columns that split the rows: all that vary, except those that say what the axis says."""
-    others = [other for other in free_axes(frame) if other != axis]
-    return [column for column in (*COLUMNS, "precision", *others) if not _follows(rows, column, axis)]
+    columns = (*COLUMNS, "precision", *(other for other in free_axes(frame) if other != axis))
+    told = _told_by(rows, axis, columns)
+    return [column for column in columns if column not in told]
 
 
-def _said_by_precision(rows: Sequence[Row], column: str) -> bool:
-    """Whether the precision says it already, as it does for the scheme of float."""
-    return column not in ("task", "precision") and _follows(rows, column, "precision")
+def _told_by(rows: Sequence[Row], axis: str, columns: Iterable[str]) -> set[str]:
+    """The columns that have one value for each value of the axis, and not the same for all."""
+    places = by(rows, lambda row: row[axis]).values()
 
+    def told(column: str) -> bool:
+        found = [_values(some, column) for some in places]
+        return all(len(values) == 1 for values in found) and len(set[str]().union(*found)) > 1
 
-def _follows(rows: Sequence[Row], column: str, axis: str) -> bool:
-    """Whether each value of the axis has one value of the column, and not all have the same."""
-    of_value = {str(value): _values(some, column) for value, some in by(rows, lambda row: row[axis]).items()}
-    return all(len(found) == 1 for found in of_value.values()) and len(_values(rows, column)) > 1
+    return {column for column in columns if told(column)}
 
 
 def _values(rows: Sequence[Row], column: str) -> set[str]:
     return {str(row.get(column)) for row in rows}
 
 
-def _chart(axis: str, rows: Sequence[Row], chosen: dict[str, str], metric: str) -> list[Chart]:
-    values = sorted({row[axis] for row in rows}, key=natural)
-    numeric = all(isinstance(value, int | float) for value in values)
+def _chart(places: Places, chosen: Mapping[str, str], metric: str) -> list[Chart]:
+    axis, values = places.axis, places.values
     if len(values) < 2:
         return []
     made = []
     left_out = {}
-    for method, some in by_method(rows).items():
-        places = by(some, lambda row: float(row[axis]) if numeric else str(row[axis]))
-        series, missing = line(method, places, metric)
+    for method, some in places.methods.items():
+        series, missing = line(method, points_at(some, metric))
         if series is not None:
             made.append(series)
             left_out[series.name] = missing
     if not made:
         return []
-    name = choice_name(axis)
     shown = NAMES.get(metric, unit(metric).label)
-    choices = {"axis": name, **chosen, "metric": shown}
+    choices = {"axis": axis, **chosen, "metric": shown}
+    numeric = _numeric(values)
     chart = Chart(
         name=chart_name(Axes.name, choices),
-        title=f"{shown} over {name}, {rows[0].get('task')}",
-        x_label=LABELS.get(name, name),
+        title=f"{shown} over {axis}, {places.task}",
+        x_label=LABELS.get(axis, axis),
         y_label=unit(metric).axis if metric not in NAMES else f"{shown}, nat",
         kind="lines",
         series=tuple(made),

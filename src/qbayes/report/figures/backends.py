@@ -1,23 +1,23 @@
 """Do backends agree? Shares of codes that differ, and the same program's scores on two of them."""
 
+import math
 from collections.abc import Sequence
 
 from qbayes.report.chart import Chart, Series
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import (
+from qbayes.report.figures.groups import (
     COLUMNS,
     REPEATS,
     Group,
-    by,
+    bits,
     by_method,
     free_axes,
     groups_of,
-    label_of,
-    number,
-    point,
+    precision_of,
     precision_order,
-    unit,
+    repeats,
 )
+from qbayes.report.figures.points import cloud, label_of, number, unit
 from qbayes.report.frame import Frame, Row
 
 REFERENCE = "reference"
@@ -38,12 +38,13 @@ class Backends(Figure):
         columns = [
             column for column in (*COLUMNS, *REPEATS, *free_axes(frame), "float") if column != "backend"
         ]
+        measured = sorted(name for name in frame.columns() if name.startswith("agreement/"))
         for group in groups_of(frame, apart=("backend",)):
-            measured = sorted({key for row in group.rows for key in row if key.startswith("agreement/")})
             for column in measured:
                 charts += _codes(group, column)
             for backend in sorted({str(row.get("backend")) for row in group.rows} - {REFERENCE, "float"}):
-                charts += [chart for m in METRICS for chart in _scores(group, backend, m, columns)]
+                pairs = _pairs(group, backend, columns)
+                charts += [chart for metric in METRICS for chart in _scores(group, backend, metric, pairs)]
         return charts
 
 
@@ -52,7 +53,7 @@ def _codes(group: Group, column: str) -> list[Chart]:
     if not rows:
         return []
     backend = column.partition("/")[2]
-    order = precision_order((str(row.get("precision")) for row in rows), rows)
+    order = precision_order({precision_of(row): bits(row) for row in rows})
     choices = {**group.choices, "backend": backend, "metric": "differing codes"}
     chart = Chart(
         name=chart_name(Backends.name, choices),
@@ -69,8 +70,8 @@ def _codes(group: Group, column: str) -> list[Chart]:
 
 def _bars(method: str, rows: Sequence[Row], column: str, order: Sequence[str]) -> Series:
     """Shares that differ, in per cent: 100 less what agrees; the lowest agreement is the highest bar."""
-    of_name = by(rows, lambda row: str(row.get("precision")))
-    made = {name: point(of_name[name], column, 100.0) for name in order if name in of_name}
+    found = repeats(rows, precision_of)
+    made = {name: found[name].point(column, 100.0) for name in order if name in found}
     points = {name: one for name, one in made.items() if one is not None}
     return Series(
         label_of(method),
@@ -83,18 +84,22 @@ def _bars(method: str, rows: Sequence[Row], column: str, order: Sequence[str]) -
     )
 
 
-def _scores(group: Group, backend: str, metric: str, columns: Sequence[str]) -> list[Chart]:
-    """The score on one backend over that on the reference, a point a run."""
+def _pairs(group: Group, backend: str, columns: Sequence[str]) -> list[tuple[Row, Row]]:
+    """The same run on the reference and on a backend."""
     sides = {
         side: {
             tuple(str(row.get(c)) for c in columns): row for row in group.rows if row.get("backend") == side
         }
         for side in (REFERENCE, backend)
     }
-    pairs = [
-        (sides[REFERENCE][key], sides[backend][key]) for key in sides[REFERENCE] if key in sides[backend]
-    ]
+    first, second = sides.values()
+    return [(first[key], second[key]) for key in first if key in second]
+
+
+def _scores(group: Group, backend: str, metric: str, pairs: Sequence[tuple[Row, Row]]) -> list[Chart]:
+    """The score on one backend over that on the reference, a point a run."""
     made: list[Series] = []
+    endless = 0
     for method in by_method(row for row, _ in pairs):
         scale = unit(metric).scale
         found = [
@@ -104,9 +109,9 @@ def _scores(group: Group, backend: str, metric: str, columns: Sequence[str]) -> 
             and (x := number(here, metric)) is not None
             and (y := number(there, metric)) is not None
         ]
-        if found:
-            x, y, labels = zip(*found, strict=True)
-            made.append(Series(label_of(method), method, x=x, y=y, labels=labels))
+        kept = [point for point in found if math.isfinite(point[0])]
+        endless += len(found) - len(kept)
+        made += [cloud(method, kept)] if kept else []
     if not made:
         return []
     choices = {**group.choices, "backend": backend, "metric": unit(metric).label}
@@ -117,6 +122,7 @@ def _scores(group: Group, backend: str, metric: str, columns: Sequence[str]) -> 
         y_label=f"{unit(metric).axis}, on {backend}",
         kind="scatter",
         series=tuple(made),
+        note=f"Left out, because they are not finite on the reference: {endless} runs." if endless else "",
         choices=choices,
         diagonal=True,
     )

@@ -2,7 +2,8 @@
 
 from qbayes.report.chart import Chart
 from qbayes.report.figures.base import FIGURES, Figure
-from qbayes.report.figures.points import groups_of, unit
+from qbayes.report.figures.groups import groups_of
+from qbayes.report.figures.points import unit
 from qbayes.report.figures.sweep import SWEEPS, sweep_chart
 from qbayes.report.frame import Frame
 

@@ -7,7 +7,8 @@ import numpy as np
 from qbayes.report.chart import Chart, Series
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
 from qbayes.report.figures.chosen import chosen_runs
-from qbayes.report.figures.points import Group, groups_of, label_of
+from qbayes.report.figures.groups import Group, groups_of
+from qbayes.report.figures.points import label_of
 from qbayes.report.frame import Frame, Row
 
 BINS = 30

@@ -1,21 +1,19 @@
 """Calibrated beside trained: what fine-tuning on the grid buys at each precision."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from qbayes.report.chart import FLOAT, Chart
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import (
+from qbayes.report.figures.groups import (
     Group,
     by,
     by_method,
     groups_of,
-    label_of,
-    line,
-    needs_log,
-    note_of,
+    precision_of,
     precision_order,
-    unit,
+    repeats,
 )
+from qbayes.report.figures.points import Repeats, label_of, line, needs_log, note_of, points_at, unit
 from qbayes.report.frame import Frame, Row
 
 METRICS = ("error", "ece", "nll", "entropy", "rmse", "crps")
@@ -39,24 +37,28 @@ class FineTuning(Figure):
             chart
             for group in groups_of(frame, apart=("training",))
             if set(WAYS) <= {str(row.get("training")) for row in group.rows}
+            for methods in [{name: _ways(rows) for name, rows in by_method(group.rows).items()}]
             for metric in METRICS
-            for method, rows in by_method(group.rows).items()
-            for chart in _chart(group, method, rows, metric)
+            for method, ways in methods.items()
+            for chart in _chart(group, method, ways, metric)
         ]
 
 
-def _chart(group: Group, method: str, rows: Sequence[Row], metric: str) -> list[Chart]:
-    ways = by(rows, lambda row: str(row.get("training")))
-    both = [{str(row.get("precision")) for row in ways.get(way, ())} for way in WAYS]
-    order = precision_order(both[0] & both[1], rows)
-    floats = [row for row in group.floats if row.get("method") == method]
+def _ways(rows: Sequence[Row]) -> dict[str, dict[str, Repeats]]:
+    """The repeats of each precision, trained and calibrated."""
+    found = by(rows, lambda row: str(row.get("training")))
+    return {way: repeats(found.get(way, ()), precision_of) for way in WAYS}
+
+
+def _chart(group: Group, method: str, ways: Mapping[str, Mapping[str, Repeats]], metric: str) -> list[Chart]:
+    order = [name for name in precision_order(group.bits) if all(name in found for found in ways.values())]
+    floats = {name: some for name, some in group.methods[method].items() if name == FLOAT}
     made = []
     left_out = {}
     for way, dashed in WAYS.items():
-        of_name = by(ways.get(way, ()), lambda row: str(row.get("precision")))
-        places = {FLOAT: floats, **{name: of_name[name] for name in order}}
-        series, left_out[way] = line(method, places, metric, name=way, dashed=dashed)
-        made += [] if series is None or len(series.x) < 2 else [series]
+        places = {**floats, **{name: ways[way][name] for name in order}}
+        series, left_out[way] = line(method, points_at(places, metric), name=way, dashed=dashed)
+        made += [] if series is None or len(series.places) < 2 else [series]
     if not made:
         return []
     choices = {**group.choices, "metric": unit(metric).label, "method": label_of(method)}

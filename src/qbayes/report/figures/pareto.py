@@ -1,12 +1,13 @@
 """What a score costs: size and bit operations against error, with the front that nothing beats on both."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from qbayes.report.chart import Chart, Series
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import Group, by, by_method, groups_of, label_of, point, unit
-from qbayes.report.frame import Frame, Row
+from qbayes.report.figures.groups import Group, groups_of
+from qbayes.report.figures.points import Repeats, cloud, unit
+from qbayes.report.frame import Frame
 
 COSTS = {
     "bytes": ("size", "size of the file, MB", 1e-6),
@@ -37,12 +38,11 @@ class Pareto(Figure):
 
 
 def _chart(group: Group, cost: str, metric: str) -> list[Chart]:
-    clouds = [
-        _cloud(method, rows, cost, metric) for method, rows in by_method((*group.floats, *group.rows)).items()
-    ]
-    series = [cloud for cloud in clouds if cloud is not None]
-    if sum(len(cloud.x) for cloud in series) < 2:
+    clouds = [_cloud(method, found, cost, metric) for method, found in group.methods.items()]
+    series = [cloud for cloud in clouds if cloud.places]
+    if sum(len(cloud.places) for cloud in series) < 2:
         return []
+    best = front(series)
     words, axis, _ = COSTS[cost]
     choices = {**group.choices, "metric": unit(metric).label, "cost": words}
     chart = Chart(
@@ -51,23 +51,20 @@ def _chart(group: Group, cost: str, metric: str) -> list[Chart]:
         x_label=axis,
         y_label=unit(metric).axis,
         kind="scatter",
-        series=(front(series), *series),
+        series=(best, *series) if best.x else tuple(series),
         choices=choices,
         log_x=True,
     )
     return [chart]
 
 
-def _cloud(method: str, rows: Sequence[Row], cost: str, metric: str) -> Series | None:
+def _cloud(method: str, precisions: Mapping[str, Repeats], cost: str, metric: str) -> Series:
     found: list[tuple[float, float, str]] = []
-    for precision, some in by(rows, lambda row: str(row.get("precision"))).items():
-        price, score = point(some, cost, COSTS[cost][2]), point(some, metric, unit(metric).scale)
+    for precision, some in precisions.items():
+        price, score = some.point(cost, COSTS[cost][2]), some.point(metric, unit(metric).scale)
         if price is not None and score is not None and price.mean > 0:
             found.append((price.mean, score.mean, precision))
-    if not found:
-        return None
-    x, y, labels = zip(*sorted(found), strict=True)
-    return Series(label_of(method), method, x=x, y=y, labels=labels)
+    return cloud(method, sorted(found))
 
 
 def front(clouds: Sequence[Series]) -> Series:

@@ -1,159 +1,107 @@
-"""From rows to points: which rows may be averaged, and which must be kept apart.
-
-Seeds and folds are repeats. Everything else that varies (task, network, recipe, scheme, draws, an axis of the
-study) makes another chart, so that no average mixes what is not comparable.
-"""
+"""From the repeats of a run to a point with its spread, and from points to a line."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from qbayes.metrics.scores import METRICS, Metric
-from qbayes.report.chart import FLOAT, STYLES, Series
-from qbayes.report.frame import Frame, Row, natural
-
-# What tells comparable rows from others, in the order of the page's switches.
-COLUMNS = ("task", "network", "recipe", "scheme", "training", "draws", "backend")
-REPEATS = ("method", "precision", "seed", "fold")
-# Axes that other figures show already, or that are repeats.
-SHOWN_ELSEWHERE = {"seed", "task", "method", "precision", "weight", "activation", "fold", "split"}
-
-
-@dataclass(frozen=True)
-class Group:
-    """Rows that differ by method, precision, seed and fold alone; ``floats`` are their unquantised partners.
-
-    ``choices`` names the group by what varies in the study, the task first; ``partner`` gives the float row
-    of a run.
-    """
-
-    choices: Mapping[str, str]
-    rows: tuple[Row, ...]
-    floats: tuple[Row, ...]
-    partner: Mapping[str, Row] = field(default_factory=dict[str, Row])
-
-    @property
-    def task(self) -> str:
-        return str((self.rows or self.floats)[0].get("task"))
+from qbayes.report.chart import STYLES, Beyond, Series
+from qbayes.report.frame import Row
 
 
 @dataclass(frozen=True)
 class Point:
-    """Mean over seeds of the mean over folds; ``low`` and ``high`` are the lowest and highest seed."""
+    """Mean over seeds of the mean over folds; ``low`` and ``high`` are the lowest and highest seed.
+
+    Of ``seeds``, ``endless`` ones are not finite: then neither is the mean.
+    """
 
     mean: float
     low: float
     high: float
     seeds: int
     folds: int
+    endless: int = 0
 
     @property
     def label(self) -> str:
         folds = f", {self.folds} folds each" if self.folds > 1 else ""
-        return f"{self.seeds} seed{'s' if self.seeds > 1 else ''}{folds}"
+        endless = f", {self.endless} not finite" if self.endless else ""
+        return f"{self.seeds} seed{'s' if self.seeds > 1 else ''}{folds}{endless}"
 
 
-def groups_of(frame: Frame, *, apart: Sequence[str] = ()) -> list[Group]:
-    """The comparable rows of a study. Columns in ``apart`` do not split: their figure lays them out.
+class Repeats:
+    """Rows that differ by seed and fold alone. Several figures ask for the same mean: it is made once."""
 
-    Float rows without a quantised partner form groups of their own.
-    """
-    columns = [column for column in (*COLUMNS, *free_axes(frame)) if column not in apart]
-    quantised = [row for row in frame.rows if row.get("precision") != FLOAT]
-    options = _evaluation_axes(frame)
-    partners = {_partner_key(row, options): row for row in frame.rows if row.get("precision") == FLOAT}
-    named = naming(quantised, columns)
-    found: dict[Hashable, list[Row]] = defaultdict(list)
-    for row in quantised:
-        found[tuple(str(row.get(column)) for column in columns)].append(row)
-    groups = []
-    for rows in found.values():
-        choices = {choice_name(column): str(rows[0].get(column)) for column in named}
-        pairs = {str(row["run"]): partners.get(_partner_key(row, options)) for row in rows}
-        partner = {run: row for run, row in pairs.items() if row is not None}
-        floats = {id(row): row for row in partner.values()}
-        groups.append(Group(choices, tuple(rows), tuple(floats.values()), partner))
-    return sorted([*groups, *_orphans(frame, groups)], key=_by_choices)
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = tuple(rows)
+        self._points: dict[tuple[str, float], Point | None] = {}
 
+    def point(self, column: str, scale: float = 1.0) -> Point | None:
+        """The mean of a column; None where no row has it."""
+        if (column, scale) not in self._points:
+            self._points[column, scale] = self._made(column, scale)
+        return self._points[column, scale]
 
-def free_axes(frame: Frame) -> list[str]:
-    """Axes of the study that the named columns do not determine: their values split the rows further."""
-    return [axis for axis in _axes(frame) if _splits(frame, axis)]
+    @cached_property
+    def _seeds(self) -> list[list[Row]]:
+        found: dict[Any, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row.get("seed"), []).append(row)
+        return list(found.values())
 
-
-def other_axes(frame: Frame) -> list[str]:
-    """Axes with two values or more that no figure over bits shows: the ``axes`` figure does."""
-    return [axis for axis in _axes(frame) if not _shown_elsewhere(axis) and _varies(frame.rows, axis)]
-
-
-def naming(rows: Iterable[Row], columns: Iterable[str]) -> list[str]:
-    """The task, and the columns that tell rows of one task apart."""
-    tasks = by(rows, lambda row: str(row.get("task"))).values()
-    return [column for column in columns if column == "task" or any(_varies(some, column) for some in tasks)]
-
-
-def choice_name(column: str) -> str:
-    return column.removeprefix("axis:")
+    def _made(self, column: str, scale: float) -> Point | None:
+        by_seed = (
+            [scale * value for row in rows if (value := number(row, column)) is not None]
+            for rows in self._seeds
+        )
+        measured = [values for values in by_seed if values]
+        if not measured:
+            return None
+        means = [mean(values) for values in measured]
+        folds = min(map(len, measured))
+        endless = sum(not math.isfinite(one) for one in means)
+        return Point(mean(means), min(means), max(means), len(means), folds, endless)
 
 
 def number(row: Row, column: str) -> float | None:
-    """The number in a column; None where there is none or where it is not finite."""
+    """The number in a column; None where there is none."""
     value = row.get(column)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    if isinstance(value, float):
+        return value
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def point(rows: Iterable[Row], metric: str, scale: float = 1.0) -> Point | None:
-    """The mean of a metric; None where no row has it."""
-    seeds: dict[Any, list[float]] = defaultdict(list)
-    for row in rows:
-        value = number(row, metric)
-        if value is not None:
-            seeds[row.get("seed")].append(scale * value)
-    if not seeds:
-        return None
-    means = [math.fsum(values) / len(values) for values in seeds.values()]
-    folds = min(len(values) for values in seeds.values())
-    return Point(math.fsum(means) / len(means), min(means), max(means), len(means), folds)
+def mean(values: Sequence[float]) -> float:
+    """The exact mean; infinite, or NaN, where one of the values is."""
+    try:
+        return math.fsum(values) / len(values)
+    except ValueError:  # infinities of both signs
+        return math.nan
 
 
-def by(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
-    """Rows by a key, in natural order of the keys."""
-    found: dict[Any, list[Row]] = defaultdict(list)
-    for row in rows:
-        found[key(row)].append(row)
-    return dict(sorted(found.items(), key=lambda item: natural(item[0])))
-
-
-def by_method(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by method, the known ones first and in the order of the paper."""
-    found = by(rows, lambda row: str(row.get("method")))
-    order = {name: place for place, name in enumerate(STYLES)}
-    return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+def points_at(places: Mapping[Any, Repeats], metric: str) -> dict[Any, Point | None]:
+    """The means of a metric at each place, in the units of its axis."""
+    scale = unit(metric).scale
+    return {x: found.point(metric, scale) for x, found in places.items()}
 
 
 def line(
-    method: str,
-    places: Mapping[Any, Sequence[Row]],
-    metric: str,
-    *,
-    name: str = "",
-    dashed: bool = False,
+    method: str, points: Mapping[Any, Point | None], *, name: str = "", dashed: bool = False
 ) -> tuple[Series | None, list[str]]:
     """One line of a chart, and the places left out because folds are missing there.
 
     A mean over some of the folds only would move with the folds that happen to be done.
     """
-    scale = unit(metric).scale
-    found = {x: made for x, rows in places.items() if (made := point(rows, metric, scale)) is not None}
+    found = {x: made for x, made in points.items() if made is not None}
     if not found:
         return None, []
     most = max(made.folds for made in found.values())
     left_out = [str(x) for x, made in found.items() if made.folds < most]
-    kept = {x: made for x, made in found.items() if made.folds == most}
+    whole = {x: made for x, made in found.items() if made.folds == most}
+    kept = {x: made for x, made in whole.items() if math.isfinite(made.mean)}
     spread = any(made.seeds > 1 for made in kept.values())
     series = Series(
         name or label_of(method),
@@ -164,8 +112,23 @@ def line(
         high=tuple(made.high for made in kept.values()) if spread else None,
         labels=tuple(made.label for made in kept.values()),
         dashed=dashed,
+        beyond=tuple(Beyond(x, made.mean, made.label) for x, made in whole.items() if x not in kept),
     )
     return series, left_out
+
+
+def cloud(method: str, points: Iterable[tuple[float | str, float, str]]) -> Series:
+    """Points as they are given: x, y and a label each."""
+    listed = list(points)
+    kept = [point for point in listed if math.isfinite(point[1])]
+    return Series(
+        label_of(method),
+        method,
+        x=tuple(x for x, _, _ in kept),
+        y=tuple(y for _, y, _ in kept),
+        labels=tuple(label for _, _, label in kept),
+        beyond=tuple(Beyond(x, y, label) for x, y, label in listed if not math.isfinite(y)),
+    )
 
 
 def label_of(method: str) -> str:
@@ -199,68 +162,4 @@ def needs_log(series: Iterable[Series]) -> bool:
 def note_of(left_out: Mapping[str, Sequence[str]]) -> str:
     """Words for the points that wait for folds."""
     parts = [f"{name} at {', '.join(places)}" for name, places in left_out.items() if places]
-    return f"Left out, because folds are missing or not finite there: {'; '.join(parts)}." if parts else ""
-
-
-def bits(row: Row) -> tuple[int, int]:
-    """Bits of weights and activations; 32 and 32 for float."""
-    return int(row.get("weight") or 32), int(row.get("activation") or 32)
-
-
-def precision_order(names: Iterable[str], rows: Iterable[Row]) -> list[str]:
-    """Float, then precisions from many bits to few."""
-    width = {str(row.get("precision")): bits(row) for row in rows}
-    return sorted(set(names), key=lambda name: (name != FLOAT, -sum(width[name]), -width[name][0], name))
-
-
-def _evaluation_axes(frame: Frame) -> list[str]:
-    """Axes of the evaluation that a quantised row and its float row must agree in."""
-    names = [axis for axis in _axes(frame) if axis.startswith("axis:evaluate.")]
-    return [name for name in names if name.rpartition(".")[2] not in ("draws", "backend")]
-
-
-def _partner_key(row: Row, options: Sequence[str]) -> Hashable:
-    """Equal for a quantised row and its float row: the same training, evaluated in the same way."""
-    return row.get("float"), row.get("draws"), *(str(row.get(name)) for name in options)
-
-
-def _axes(frame: Frame) -> list[str]:
-    names: set[str] = set().union(*(row.keys() for row in frame.rows))
-    return sorted(name for name in names if name.startswith("axis:"))
-
-
-def _orphans(frame: Frame, groups: Sequence[Group]) -> list[Group]:
-    """Groups of the float rows that no quantised row has as its partner."""
-    taken = {id(row) for group in groups for row in group.floats}
-    alone = [row for row in frame.rows if row.get("precision") == FLOAT and id(row) not in taken]
-    if groups:  # half-finished: their quantised partners are still to come, and bring the right group.
-        tasks = {group.task for group in groups}
-        alone = [row for row in alone if str(row.get("task")) not in tasks]
-    columns = ("task", "network", "recipe", "draws")
-    named = naming(alone, columns)
-    return [
-        Group({column: str(rows[0].get(column)) for column in named}, (), tuple(rows))
-        for rows in by(alone, lambda row: tuple(str(row.get(column)) for column in columns)).values()
-    ]
-
-
-def _by_choices(group: Group) -> tuple[object, ...]:
-    return tuple(natural(value) for value in group.choices.values())
-
-
-def _varies(rows: Iterable[Row], column: str) -> bool:
-    return len({str(row.get(column)) for row in rows if row.get(column) is not None}) > 1
-
-
-def _shown_elsewhere(axis: str) -> bool:
-    parts = [part.strip() for part in axis.removeprefix("axis:").split("+")]
-    return any(part.rpartition(".")[2] in SHOWN_ELSEWHERE or part == "task.name" for part in parts)
-
-
-def _splits(frame: Frame, axis: str) -> bool:
-    seen: dict[Hashable, str] = {}
-    for row in frame.rows:
-        key = tuple(str(row.get(column)) for column in (*COLUMNS, *REPEATS))
-        if seen.setdefault(key, str(row.get(axis))) != str(row.get(axis)):
-            return True
-    return False
+    return f"Left out, because folds are missing there: {'; '.join(parts)}." if parts else ""

@@ -1,20 +1,9 @@
 """Scores at each precision, for studies whose precisions make no sweep (float and W8A8, say)."""
 
-from collections.abc import Sequence
-
 from qbayes.report.chart import FLOAT, Chart
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import (
-    Group,
-    by,
-    by_method,
-    groups_of,
-    line,
-    needs_log,
-    note_of,
-    precision_order,
-    unit,
-)
+from qbayes.report.figures.groups import Group, groups_of, precision_order
+from qbayes.report.figures.points import line, needs_log, note_of, points_at, unit
 from qbayes.report.figures.sweep import MAIN, MORE, NAMES, SWEEPS
 from qbayes.report.frame import Frame
 
@@ -36,19 +25,17 @@ class Precisions(Figure):
 def _swept(group: Group) -> bool:
     """Whether the figures over bits show all precisions of the group."""
     sweeps = [sweep for over in SWEEPS.values() for sweep in over(group)]
-    shown = {str(row.get("precision")) for sweep in sweeps for rows in sweep.rows.values() for row in rows}
-    return bool(shown) and {str(row.get("precision")) for row in group.rows} <= shown
+    shown = {name for sweep in sweeps for name in sweep.precisions.values()}
+    return bool(shown) and group.bits.keys() <= shown
 
 
 def _chart(group: Group, metric: str) -> list[Chart]:
-    order: Sequence[str] = precision_order((str(row.get("precision")) for row in group.rows), group.rows)
-    floats, quantised = by_method(group.floats), by_method(group.rows)
+    order = (FLOAT, *precision_order(group.bits))
     made = []
     left_out = {}
-    for method in {**floats, **quantised}:
-        of_name = by(quantised.get(method, ()), lambda row: str(row.get("precision")))
-        places = {FLOAT: floats.get(method, []), **{name: of_name[name] for name in order if name in of_name}}
-        series, missing = line(method, places, metric)
+    for method, found in group.methods.items():
+        places = {name: found[name] for name in order if name in found}
+        series, missing = line(method, points_at(places, metric))
         if series is not None:
             made.append(series)
             left_out[series.name] = missing
@@ -65,7 +52,7 @@ def _chart(group: Group, metric: str) -> list[Chart]:
         log_y=needs_log(made),
         note=note_of(left_out),
         choices=choices,
-        categories=(FLOAT, *order),
+        categories=order,
         main=metric in MAIN,
     )
     return [chart]

@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from qbayes.report.chart import Chart, Series
+from qbayes.report.chart import Chart
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import Group, by_method, groups_of, label_of, needs_log, number
+from qbayes.report.figures.groups import Group, groups_of
+from qbayes.report.figures.points import cloud, mean, needs_log, number
 from qbayes.report.figures.sweep import SWEEPS, Sweep
 from qbayes.report.frame import Frame, Row
 
@@ -62,18 +63,19 @@ class RegressionBoxes(Figure):
 
 
 def _chart(rest: Mapping[str, str], groups: Sequence[Group], over: str, measure: Measure) -> list[Chart]:
-    found: dict[str, list[tuple[int, float, str]]] = defaultdict(list)
+    found: dict[str, list[tuple[str, float, str]]] = defaultdict(list)
+    widths: set[int] = set()
     about = ""
     for group in groups:
         for sweep in SWEEPS[over](group)[:1]:
             about = f"{sweep.x_label} ({sweep.fixed})" if sweep.fixed else sweep.x_label
             for method, values in _of_set(group, sweep, measure).items():
-                found[method] += [(width, value, group.task) for width, value in values]
+                found[method] += [(str(width), value, group.task) for width, value in values]
+                widths |= {width for width, _ in values}
     if not found:
         return []
-    widths = sorted({width for values in found.values() for width, _, _ in values}, reverse=True)
     choices = {**rest, "over": over, "measure": measure.label}
-    series = tuple(_boxes(method, values) for method, values in found.items())
+    series = tuple(cloud(method, values) for method, values in found.items())
     chart = Chart(
         name=chart_name(RegressionBoxes.name, choices),
         title=f"{measure.axis} over {about}, {len(groups)} data sets",
@@ -83,33 +85,24 @@ def _chart(rest: Mapping[str, str], groups: Sequence[Group], over: str, measure:
         series=series,
         log_y=needs_log(series),
         choices=choices,
-        categories=tuple(map(str, widths)),
+        categories=tuple(map(str, sorted(widths, reverse=True))),
         level=measure.level,
         main=measure.metric != "crps",
     )
     return [chart]
 
 
-def _boxes(method: str, values: Sequence[tuple[int, float, str]]) -> Series:
-    return Series(
-        label_of(method),
-        method,
-        x=tuple(str(width) for width, _, _ in values),
-        y=tuple(value for _, value, _ in values),
-        labels=tuple(task for _, _, task in values),
-    )
-
-
 def _of_set(group: Group, sweep: Sweep, measure: Measure) -> dict[str, list[tuple[int, float]]]:
     """By method, the mean of the comparison at each width."""
     found: dict[str, dict[int, list[float]]] = {}
-    for width, rows in sweep.rows.items():
-        for method, some in by_method(rows).items():
-            compared = [value for row in some if (value := _compared(group, row, measure)) is not None]
+    for width, precision in sorted(sweep.precisions.items()):
+        for method, precisions in group.methods.items():
+            rows = precisions[precision].rows if precision in precisions else ()
+            compared = [value for row in rows if (value := _compared(group, row, measure)) is not None]
             if compared:
                 found.setdefault(method, {})[width] = compared
     return {
-        method: [(width, math.fsum(values) / len(values)) for width, values in widths.items()]
+        method: [(width, mean(values)) for width, values in widths.items()]
         for method, widths in found.items()
     }
 
@@ -120,4 +113,5 @@ def _compared(group: Group, row: Row, measure: Measure) -> float | None:
     there = None if partner is None else number(partner, measure.metric)
     if here is None or there is None or (measure.level == 1 and there == 0):
         return None
-    return measure.compare(here, there)
+    # a float score that is not finite leaves nothing to compare with.
+    return measure.compare(here, there) if math.isfinite(there) else math.nan

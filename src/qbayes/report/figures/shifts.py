@@ -1,21 +1,12 @@
 """Scores under shift, float and 8 bits beside each other (the paper's figures 10, 14 and 18)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 
 from qbayes.report.chart import FLOAT, Chart
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
-from qbayes.report.figures.points import (
-    Group,
-    bits,
-    by_method,
-    groups_of,
-    line,
-    note_of,
-    number,
-    precision_order,
-    unit,
-)
-from qbayes.report.frame import Frame, Row
+from qbayes.report.figures.groups import Group, groups_of, precision_order
+from qbayes.report.figures.points import Repeats, line, note_of, unit
+from qbayes.report.frame import Frame
 from qbayes.tasks.shifts import LEVELS
 
 METRICS = ("ece", "error", "nll", "entropy", "brier", "mutual_information")
@@ -40,41 +31,38 @@ class Shifts(Figure):
             chart
             for group in groups_of(frame)
             for shift in LEVELS
-            if any(key.startswith(f"{shift}/") for key in (*group.rows, *group.floats)[0])
+            if any(key.startswith(f"{shift}/") for key in (group.rows or group.floats)[0])
             for metric in METRICS
-            for precision, rows in _panels(group)
-            for chart in _chart(group, precision, rows, shift, metric)
+            for precision, methods in _panels(group).items()
+            for chart in _chart(group, precision, methods, shift, metric)
         ]
 
 
-def _panels(group: Group) -> Sequence[tuple[str, Sequence[Row]]]:
-    """Float, the paper's 8-bit point (or ours), and the lowest bits: at most four precisions."""
-    of_name = {str(row.get("precision")): bits(row) for row in group.rows}
-    eight = [name for name in ("W8A7", "W8A8") if name in of_name]
-    others = [name for name in precision_order(of_name, group.rows) if name not in eight]
+def _panels(group: Group) -> dict[str, dict[str, Repeats]]:
+    """Float, the paper's 8-bit point (or ours), and the lowest bits: at most four precisions, by method."""
+    eight = [name for name in ("W8A7", "W8A8") if name in group.bits]
+    others = [name for name in precision_order(group.bits) if name not in eight]
     low = [name for name in ("W4A4", "W3A3") if name in others] or others[-1:]
     kept = [FLOAT, *(eight or others[:1]), *low][:MOST_PANELS]
-    panels = [(name, [row for row in group.rows if row.get("precision") == name]) for name in kept[1:]]
-    shown = [(name, rows) for name, rows in dict(panels).items() if rows]
-    return [(FLOAT, group.floats), *shown] if group.floats else shown
+    panels = {
+        name: {method: found[name] for method, found in group.methods.items() if name in found}
+        for name in kept
+    }
+    return {name: methods for name, methods in panels.items() if methods}
 
 
-def _chart(group: Group, precision: str, rows: Iterable[Row], shift: str, metric: str) -> list[Chart]:
+def _chart(
+    group: Group, precision: str, methods: Mapping[str, Repeats], shift: str, metric: str
+) -> list[Chart]:
     about, written = UNITS[shift]
     categories = ("clean", *(written.format(level) for level in LEVELS[shift]))
     columns = (metric, *(f"{shift}/{level}/{metric}" for level in range(1, len(LEVELS[shift]) + 1)))
     made = []
     left_out: dict[str, list[str]] = {}
-    for method, some in by_method(rows).items():
-        # one column a level: each place reads its own, under the metric's name.
-        places = {
-            place: [
-                {**_repeat(row), metric: value} for row in some if (value := number(row, column)) is not None
-            ]
-            for place, column in zip(categories, columns, strict=True)
-        }
-        series, missing = line(method, places, metric)
-        if series is not None and len(series.x) > 1:
+    for method, some in methods.items():
+        levels = zip(categories, columns, strict=True)
+        series, missing = line(method, {x: some.point(column, unit(metric).scale) for x, column in levels})
+        if series is not None and len(series.places) > 1:
             made.append(series)
             left_out[series.name] = missing
     if not made:
@@ -94,7 +82,3 @@ def _chart(group: Group, precision: str, rows: Iterable[Row], shift: str, metric
         main=precision in (FLOAT, "W8A7", "W8A8") or not group.rows,
     )
     return [chart]
-
-
-def _repeat(row: Row) -> dict[str, object]:
-    return {"seed": row.get("seed"), "fold": row.get("fold")}

@@ -1,12 +1,13 @@
 """Sweeps over bits: one width varies and the other is fixed, or both are equal; float stands on the left."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qbayes.report.chart import FLOAT, Chart, Series
 from qbayes.report.figures.base import chart_name
-from qbayes.report.figures.points import Group, bits, by, by_method, groups_of, line, needs_log, note_of, unit
-from qbayes.report.frame import Frame, Row
+from qbayes.report.figures.groups import Group, groups_of
+from qbayes.report.figures.points import line, needs_log, note_of, points_at, unit
+from qbayes.report.frame import Frame
 
 # What the paper draws, in its order, and the mutual information; then what else was measured.
 MAIN = (
@@ -34,23 +35,23 @@ NAMES = {"entropy": "entropy, test data", "confusion/entropy": "entropy, confusi
 
 @dataclass(frozen=True)
 class Sweep:
-    """Rows by the width that varies; ``fixed`` says in words what does not vary ("" for equal widths)."""
+    """Precisions by the width that varies; ``fixed`` says in words what does not ("" for equal widths)."""
 
     x_label: str
     fixed: str
-    rows: Mapping[int, Sequence[Row]]
+    precisions: Mapping[int, str]
 
 
 def over_activations(group: Group) -> list[Sweep]:
-    return _with_fixed(group.rows, 1, "activation bits", "weights of {} bits")
+    return _with_fixed(group, 1, "activation bits", "weights of {} bits")
 
 
 def over_weights(group: Group) -> list[Sweep]:
-    return _with_fixed(group.rows, 0, "weight bits", "activations of {} bits")
+    return _with_fixed(group, 0, "weight bits", "activations of {} bits")
 
 
 def over_equal(group: Group) -> list[Sweep]:
-    equal = by((row for row in group.rows if len(set(bits(row))) == 1), lambda row: bits(row)[0])
+    equal = {weight: name for name, (weight, activation) in group.bits.items() if weight == activation}
     return [Sweep("bits of weights and activations", "", equal)] if len(equal) > 1 else []
 
 
@@ -74,17 +75,14 @@ def sweep_chart(
     figure: str, group: Group, sweep: Sweep, metric: str, choices: Mapping[str, str], *, main: bool = True
 ) -> list[Chart]:
     """One metric over one sweep: a line a method with the spread over seeds. Empty without data."""
-    widths = sorted(sweep.rows, reverse=True)
-    categories = (FLOAT, *map(str, widths))
-    quantised = by_method(row for rows in sweep.rows.values() for row in rows)
-    floats = by_method(group.floats)
+    widths = sorted(sweep.precisions, reverse=True)
+    named = {FLOAT: FLOAT, **{str(width): sweep.precisions[width] for width in widths}}
     series: list[Series] = []
     left_out: dict[str, list[str]] = {}
-    for method, rows in quantised.items():
-        width = by(rows, lambda row: bits(row)[0 if sweep.x_label.startswith("weight") else 1])
-        places = {FLOAT: floats.get(method, []), **{str(w): width[w] for w in widths if w in width}}
-        made, missing = line(method, places, metric)
-        if made is not None and set(made.x) - {FLOAT}:
+    for method, found in group.methods.items():
+        places = {x: found[name] for x, name in named.items() if name in found}
+        made, missing = line(method, points_at(places, metric))
+        if made is not None and set(made.places) - {FLOAT}:
             series.append(made)
             left_out[made.name] = missing
     if not series:
@@ -101,17 +99,18 @@ def sweep_chart(
         log_y=needs_log(series),
         note=note_of(left_out),
         choices=choices,
-        categories=categories,
+        categories=tuple(named),
         main=main,
     )
     return [chart]
 
 
-def _with_fixed(rows: Iterable[Row], moving: int, x_label: str, words: str) -> list[Sweep]:
+def _with_fixed(group: Group, moving: int, x_label: str, words: str) -> list[Sweep]:
     """Sweeps of one width, for each value of the other that has three points; else the longest of them."""
-    table = by(rows, lambda row: bits(row)[1 - moving])
-    found = {fixed: by(some, lambda row: bits(row)[moving]) for fixed, some in table.items()}
-    most = max((len(widths) for widths in found.values()), default=0)
+    found: dict[int, dict[int, str]] = {}
+    for name, widths in group.bits.items():
+        found.setdefault(widths[1 - moving], {})[widths[moving]] = name
+    most = max(map(len, found.values()), default=0)
     if most < 2:
         return []
     longest = {max(fixed for fixed, widths in found.items() if len(widths) == most)}
