@@ -25,6 +25,21 @@ evaluate = {draws = 3, shifts = false}
 method = ["pointwise", {name = "mcd", rate = 0.2}]
 precision = ["float", "W8A8", "W4A4"]
 """
+# 4 folds of three methods, three precisions: 9 posteriors and 24 of sghmc's members quantised.
+STACKED = """
+[run]
+task = {name = "diabetes", split = 0}
+network = {name = "mlp", hidden = [20, 20], noise = "constant"}
+method = "pointwise"
+training = {epochs = 20, batch_size = 64}
+quantise = {epochs = 2, least_steps = 0}
+evaluate = {draws = 3}
+
+[axes]
+task = [{name = "diabetes", split = [0, 1, 2, 3]}]
+method = ["pointwise", {name = "mcd", rate = 0.1}, {name = "sghmc", members = 2, every = 2}]
+precision = ["float", "W8A8", "W4A4"]
+"""
 # the command; a shell starts what runs in its background deaf to Ctrl-C, and children inherit that.
 COMMAND = """
 import signal, sys

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from end_to_end.conftest import Cli
-from end_to_end.studies import SMALL, kill, run, start, write_study
+from end_to_end.studies import SMALL, STACKED, kill, run, start, write_study
 from qbayes.study.executors import ray as executor_module
 from qbayes.study.executors.base import Event
 from qbayes.study.executors.ray import Ray
@@ -157,6 +157,22 @@ def test_two_nodes_give_the_table_of_one_machine(
     assert len(heard.kinds("done")) == 2 + 6
     assert not heard.kinds("lost", "stopped")
     assert "mcd on digits, W4A4, seed 0" in {event.text for event in heard.kinds("started")}
+
+
+@needs_ray
+def test_stacks_travel_whole_through_the_object_store(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.from_toml(STACKED)
+    alone, store = tmp_path / "alone", tmp_path / "store"
+    run_study(study, alone, device="cpu", workers=2)
+    heard = Heard(monkeypatch)
+    hide_the_folder(store, monkeypatch)
+    run_study(study, store, device="cpu", executor="ray", options={"address": cluster.address})
+    # a stack for each method; one for each of its two precisions; and then each run.
+    assert len(heard.kinds("done")) == 3 + 6 + 36
+    assert not heard.kinds("lost", "stopped")
+    assert (store / "results.csv").read_bytes() == (alone / "results.csv").read_bytes()
 
 
 @needs_ray

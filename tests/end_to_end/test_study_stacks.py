@@ -9,25 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from end_to_end.studies import kill, run, start, write_study
+from end_to_end.studies import STACKED, kill, run, start, write_study
 from qbayes.study.run import run_study
 from qbayes.study.spec import Study
 
-# 4 folds of three methods, three precisions: 9 posteriors and 24 of sghmc's members quantised.
-STACKED = """
-[run]
-task = {name = "diabetes", split = 0}
-network = {name = "mlp", hidden = [20, 20], noise = "constant"}
-method = "pointwise"
-training = {epochs = 20, batch_size = 64}
-quantise = {epochs = 2, least_steps = 0}
-evaluate = {draws = 3}
-
-[axes]
-task = [{name = "diabetes", split = [0, 1, 2, 3]}]
-method = ["pointwise", {name = "mcd", rate = 0.1}, {name = "sghmc", members = 2, every = 2}]
-precision = ["float", "W8A8", "W4A4"]
-"""
 SCORES = ("rmse", "nll")
 
 
