@@ -195,6 +195,11 @@ def test_bits_that_a_search_depends_on_are_not_mixed() -> None:
         assert apart(found, quantize_members(one, device="cpu")) <= 1e-4
 
 
+def test_a_stack_without_epochs_is_refused() -> None:
+    with pytest.raises(BadInput, match="0 epochs"):
+        quantize_stacked(asked_for("pointwise", LEARNED, epochs=0), device="cpu")
+
+
 def test_a_network_that_draws_its_own_noise_is_told_before() -> None:
     task = qb.load_task("diabetes")
     budget = qb.Budget(epochs=1, batch_size=64)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qbayes.errors import QbayesError
+from qbayes.errors import BadInput, QbayesError
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
@@ -77,6 +77,8 @@ def quantize_stacked(
     They must have one structure, budget and number of rows. With ``checkpoint`` a folder is kept from which
     an interrupted stack goes on, to the same bits, when ``resume`` is given with the same arguments.
     """
+    if any(one.budget.epochs < 1 for one in asked):
+        raise BadInput("a stack needs epochs to train", "0 epochs", "calibrate by qb.quantize")
     place, begun = choose_device(device), time.monotonic()
     path = None if checkpoint is None else Path(checkpoint) / CHECKPOINT
     if not resume:
