@@ -6,7 +6,6 @@ it would freeze without a word (random numbers) is refused here, before any trai
 
 import copy
 import inspect
-import pickle
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -226,9 +225,11 @@ def _refuse_changes(before: dict[str, tuple[int, int]], after: dict[str, tuple[i
 def _generators() -> tuple[Any, ...]:
     """The states of torch's, Python's and numpy's generators."""
     cuda = [state.tolist() for state in torch.cuda.get_rng_state_all()] if torch.cuda.is_initialized() else []
+    held: Any = np.random.get_state(legacy=False)
     # as bytes: printing them took two thirds of the time to prepare a small network.
-    numbers = pickle.dumps(np.random.get_state(legacy=False))
-    return torch.get_rng_state().numpy().tobytes(), cuda, random.getstate(), numbers
+    numbers = {key: np.asarray(value).tobytes() for key, value in held["state"].items()}
+    gauss = held.get("has_gauss"), held.get("gauss")
+    return torch.get_rng_state().numpy().tobytes(), cuda, random.getstate(), numbers, gauss
 
 
 def _constants(module: fx.GraphModule) -> dict[str, Tensor]:
