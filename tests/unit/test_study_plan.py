@@ -2,12 +2,13 @@
 
 import copy
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from qbayes.study import stages
-from qbayes.study.plan import make_plan
+from qbayes.study.plan import Plan, make_plan
 from qbayes.study.spec import Study
 from qbayes.study.stacks import stacks_of
 from qbayes.study.stages import Resolver, Tasks
@@ -215,3 +216,53 @@ def test_stacks_are_cut_evenly_and_do_not_depend_on_what_is_done() -> None:
 def test_two_networks_and_convolutions_are_not_stacked() -> None:
     assert stacks_of(diabetes(seed=[0, 1]), Tasks(None)) == {}
     assert stacks_of(planned({**CONTENT, "axes": {"seed": [0, 1, 2, 3]}}), Tasks(None)) == {}
+
+
+def tuned(**axes: Any) -> Plan:
+    """Four folds of an MLP, fine-tuned."""
+    return diabetes(task=[{"name": "diabetes", "split": [0, 1, 2, 3]}], **axes)
+
+
+def sizes(stacks: Mapping[str, str], keys: list[str]) -> list[int]:
+    """How many of the keys each stack has."""
+    names = [stacks[key] for key in keys if key in stacks]
+    return [names.count(name) for name in dict.fromkeys(names)]
+
+
+def test_fine_tuning_is_stacked_by_precision_and_starts_when_its_floats_are_there() -> None:
+    plan = tuned(precision=["float", "W8A8", "W4A4"])
+    stacks = stacks_of(plan, Tasks(None))
+    assert sizes(stacks, plan.keys("quantised")) == [4, 4]
+    jobs = {job.id: job for job in plan.jobs(stacks)}
+    (trained,) = [job for job in jobs.values() if job.kind == "float"]
+    fine = [job for job in jobs.values() if job.kind == "quantised"]
+    assert [job.needs for job in fine] == [(trained.id,)] * 2
+    for job in fine:
+        assert len({str(run["precision"]) for _, run in job.payload["stages"]}) == 1
+    of_precisions = [job for job in jobs.values() if job.kind == "answers" and job.payload["quantised"]]
+    assert {job.needs for job in of_precisions} == {(job.id,) for job in fine}
+    # a bit-width more leaves the stacks of the others as they are.
+    wider = stacks_of(tuned(precision=["float", "W8A8", "W4A4", "W2A2"]), Tasks(None))
+    assert stacks.items() < wider.items()
+
+
+def test_too_few_networks_of_one_precision_are_stacked_over_bit_widths() -> None:
+    plan = diabetes(precision=["W8A8", "W4A4", "W3A3"])
+    assert sizes(stacks_of(plan, Tasks(None)), plan.keys("quantised")) == [3]
+    searching = [{"weight": w, "activation": w, "weight_range": "mse"} for w in (8, 4, 3)]
+    assert stacks_of(diabetes(precision=searching), Tasks(None)) == {}
+
+
+def test_members_count_as_networks_of_a_stack() -> None:
+    method = {"name": "sghmc", "members": 20, "every": 1}
+    plan = tuned(method=[method], training=[{"epochs": 40}], precision=["W8A8"])
+    assert sizes(stacks_of(plan, Tasks(None)), plan.keys("quantised")) == [1, 1, 1, 1]
+    assert sizes(stacks_of(plan, Tasks(None), 200), plan.keys("quantised")) == [4]
+    # two networks would not be worth it, the twenty members of one posterior are.
+    alone = diabetes(method=[method], training=[{"epochs": 40}], precision=["W8A8"])
+    assert sizes(stacks_of(alone, Tasks(None)), alone.keys("quantised")) == [1]
+
+
+def test_what_is_only_calibrated_is_not_stacked() -> None:
+    plan = tuned(precision=["W8A8"], quantise=[{"epochs": 0}])
+    assert not stacks_of(plan, Tasks(None)).keys() & set(plan.keys("quantised"))

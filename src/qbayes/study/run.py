@@ -11,9 +11,10 @@ from qbayes.study.answers import ROW
 from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
 from qbayes.study.plan import Job, Plan, make_plan
 from qbayes.study.spec import Study
-from qbayes.study.stacks import stacks_of
+from qbayes.study.stacks import MOST, MOST_ON_A_GPU, stacks_of
 from qbayes.study.stages import STAGES, Tasks
 from qbayes.study.store import Row, Store, StoreFull
+from qbayes.training.fit import choose_device
 
 # a worker that dies may have been unlucky; a job that kills three is at fault itself.
 _ATTEMPTS = 3
@@ -75,7 +76,8 @@ def run_study(
         # every task is loaded here once: a data set that is missing is named before anything runs.
         tasks = Tasks(data)
         plan = make_plan(study, tasks, store)
-        jobs = plan.jobs(stacks_of(plan, tasks) if stack else {})
+        most = MOST_ON_A_GPU if choose_device(device).type == "cuda" else MOST
+        jobs = plan.jobs(stacks_of(plan, tasks, most) if stack else {})
         threads = max((run.point.run["threads"] for run in plan.runs), default=1)
         with_options = {"workers": workers, "threads": threads, **(options or {})}
         conditions = Conditions(store.folder, data, device)

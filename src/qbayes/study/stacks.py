@@ -18,18 +18,19 @@ from qbayes.study.sections import FLOAT, named, precision_of, qat_budget_of
 from qbayes.study.stages import Facts, Tasks, canonical, method_and_budget, quantised_values
 from qbayes.training.stacked import StackJob, cannot_stack, module_of
 
-# Networks of one stack: more gain little, and a stack that is lost is lost whole.
+# Networks of one stack: more gain little on a CPU, and a stack that is lost is lost whole. A GPU takes more.
 MOST = 30
+MOST_ON_A_GPU = 200
 # A stack of fewer gains too little over its overhead (benchmarks/stacked.py).
 FEWEST = 3
 # Where a step is bound by starting operations, stacking pays; convolutions are bound by arithmetic.
 PAYS = ("mlp",)
 
 
-def stacks_of(plan: Plan, tasks: Tasks) -> dict[str, str]:
-    """The name of the stack of every key, float or quantised, that has one."""
+def stacks_of(plan: Plan, tasks: Tasks, most: int = MOST) -> dict[str, str]:
+    """The name of the stack of every key, float or quantised, that has one; ``most`` networks in each."""
     planned = [run for run in plan.runs if _network(run.point.run) in PAYS]
-    return {**_float_stacks(planned, tasks), **_quantised_stacks(planned, tasks)}
+    return {**_float_stacks(planned, tasks, most), **_quantised_stacks(planned, tasks, most)}
 
 
 def stack_job(run: Mapping[str, Any], tasks: Tasks) -> StackJob:
@@ -42,7 +43,7 @@ def _network(run: Mapping[str, Any]) -> str:
     return named(run["network"], "network", "mlp")[0]
 
 
-def _float_stacks(planned: Iterable[PlannedRun], tasks: Tasks) -> dict[str, str]:
+def _float_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     for run in planned:
         alike = canonical(_alike(run.point.run, tasks.facts(run.point.run["task"])))
@@ -50,11 +51,11 @@ def _float_stacks(planned: Iterable[PlannedRun], tasks: Tasks) -> dict[str, str]
     found: dict[str, str] = {}
     for runs in groups.values():
         if len(runs) >= FEWEST and cannot_stack(stack_job(next(iter(runs.values())), tasks)) is None:
-            found |= _named(dict.fromkeys(runs, 1))
+            found |= _named(dict.fromkeys(runs, 1), most)
     return found
 
 
-def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks) -> dict[str, str]:
+def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
     """Of one precision each, so that a bit-width that is added later adds stacks and changes none.
 
     Only where there are too few networks of one precision are bit-widths trained together.
@@ -74,12 +75,12 @@ def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks) -> dict[str, 
         if len(runs) * members < FEWEST:
             few.setdefault(mixed, {}).update(runs)
         elif _can_be_tuned(first, mixed, tasks, trouble):
-            found |= _named(dict.fromkeys(runs, members))
+            found |= _named(dict.fromkeys(runs, members), most)
     for mixed, runs in few.items():
         first = next(iter(runs.values()))
         members = _members(first, tasks)
         if len(runs) * members >= FEWEST and _can_be_tuned(first, mixed, tasks, trouble):
-            found |= _named(dict.fromkeys(runs, members))
+            found |= _named(dict.fromkeys(runs, members), most)
     return found
 
 
@@ -129,10 +130,10 @@ def _mixed(precision: Precision) -> Precision:
     return precision
 
 
-def _named(networks: Mapping[str, int]) -> dict[str, str]:
+def _named(networks: Mapping[str, int], most: int) -> dict[str, str]:
     """The stack of each key, which brings so many networks: as few as possible, as equal as possible."""
-    keys, most = list(networks), max(1, MOST // max(networks.values()))
-    count = -(-len(keys) // most)
+    keys = list(networks)
+    count = -(-len(keys) // max(1, most // max(networks.values())))
     size, longer = divmod(len(keys), count)
     found: dict[str, str] = {}
     for index in range(count):
