@@ -12,7 +12,7 @@ class ActivationBits(Figure):
 
     name = "activation_bits"
     title = "Over activation bits"
-    caption = "Means over seeds and folds; whiskers: the lowest and the highest seed. Dotted: the level of float."
+    caption = "Means over seeds and folds; whiskers: lowest and highest seed. Dotted: the level of float."
     place = 10
 
     def draw(self, frame: Frame) -> list[Chart]:

@@ -31,7 +31,7 @@ class Axes(Figure):
 
     name = "axes"
     title = "Over the study's other axes"
-    caption = "Means over seeds and folds; whiskers: the lowest and the highest seed."
+    caption = "Means over seeds and folds; whiskers: lowest and highest seed."
     place = 5
 
     def draw(self, frame: Frame) -> list[Chart]:

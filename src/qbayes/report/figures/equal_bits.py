@@ -12,7 +12,7 @@ class EqualBits(Figure):
 
     name = "equal_bits"
     title = "Over equal bits, W = A"
-    caption = "Means over seeds and folds; whiskers: the lowest and the highest seed. Dotted: the level of float."
+    caption = "Means over seeds and folds; whiskers: lowest and highest seed. Dotted: the level of float."
     place = 12
 
     def draw(self, frame: Frame) -> list[Chart]:

@@ -14,7 +14,7 @@ class Precisions(Figure):
 
     name = "precisions"
     title = "At each precision"
-    caption = "Means over seeds and folds; whiskers: the lowest and the highest seed. Dotted: the level of float."
+    caption = "Means over seeds and folds; whiskers: lowest and highest seed. Dotted: the level of float."
     place = 13
 
     def draw(self, frame: Frame) -> list[Chart]:

@@ -12,7 +12,7 @@ class WeightBits(Figure):
 
     name = "weight_bits"
     title = "Over weight bits"
-    caption = "Means over seeds and folds; whiskers: the lowest and the highest seed. Dotted: the level of float."
+    caption = "Means over seeds and folds; whiskers: lowest and highest seed. Dotted: the level of float."
     place = 11
 
     def draw(self, frame: Frame) -> list[Chart]:
