@@ -18,6 +18,9 @@ from qbayes.errors import BadInput, unknown_name
 if TYPE_CHECKING:
     from qbayes import Budget, NetworkPosterior, Precision
 
+_TOLD = (
+    "precision", "budget", "task", "seed", "keep", "freeze", "teacher", "optimiser", "seconds", "device",
+)  # fmt: skip
 _PRECISION = re.compile(r"[Ww](\d+)[Aa](\d+)")
 
 
@@ -52,6 +55,10 @@ def quantize(
     freeze: Annotated[
         float, typer.Option(help="Share of the epochs after which ranges stop following the data.")
     ] = 0.5,
+    teacher: Annotated[
+        float, typer.Option(help="Share of the loss in which each draw imitates the float network's.")
+    ] = 0.0,
+    optimiser: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
     task: Annotated[
         str | None, typer.Option(help="Task to train on; by default the one it was fitted on.")
     ] = None,
@@ -98,7 +105,8 @@ def quantize(
     if not quiet:
         shown = budget.for_rows(chosen.train_rows)
         note(_summary(wanted, shown, source, chosen.name))
-    made = _train(source, chosen, wanted, budget, seed, keep, freeze, device, out, resume=resume, quiet=quiet)
+    how = {"keep": keep, "freeze": freeze, "teacher": teacher, "optimiser": optimiser}
+    made = _train(source, chosen, wanted, budget, seed, how, device, out, resume=resume, quiet=quiet)
     _print_result(made, posterior, out, as_json=as_json, quiet=quiet)
 
 
@@ -177,8 +185,7 @@ def _train(
     precision: "Precision",
     budget: "Budget",
     seed: int,
-    keep: Any,
-    freeze: float,
+    how: dict[str, Any],
     device: str,
     out: Path,
     *,
@@ -196,8 +203,7 @@ def _train(
             precision,
             budget,
             seed=seed,
-            keep=keep,
-            freeze=freeze,
+            **how,
             device=device,
             checkpoint=out / CHECKPOINT,
             resume=resume,
@@ -233,8 +239,7 @@ def _print_result(
                 "source": str(source),
                 "members": len(made.members),
                 "final_losses": finals,
-                **{name: record[name] for name in ("precision", "budget", "task", "seed", "keep", "freeze")},
-                **{name: record[name] for name in ("seconds", "device")},
+                **{name: record[name] for name in _TOLD},
             }
         )
     elif not quiet:

@@ -38,6 +38,10 @@ class Likelihood(ABC):
         """Negative log-likelihood of each row, ``(…, rows)``."""
 
     @abstractmethod
+    def divergence(self, teacher: Outputs, outputs: Outputs) -> Tensor:
+        """``KL(p_teacher ‖ p)`` of each row, ``(…, rows)``."""
+
+    @abstractmethod
     def check(self, outputs: Any, rows: int) -> None:
         """Raise unless ``outputs`` has the form this likelihood reads, for ``rows`` rows."""
 
@@ -65,6 +69,12 @@ class Categorical(Likelihood):
         assert isinstance(outputs, Tensor)
         target = target.long().expand(outputs.shape[:-1])
         return -F.log_softmax(outputs, dim=-1).gather(-1, target[..., None])[..., 0]
+
+    def divergence(self, teacher: Outputs, outputs: Outputs) -> Tensor:
+        assert isinstance(outputs, Tensor)
+        assert isinstance(teacher, Tensor)
+        wanted = F.log_softmax(teacher, dim=-1)
+        return (wanted.exp() * (wanted - F.log_softmax(outputs, dim=-1))).sum(-1)
 
     def check(self, outputs: Any, rows: int) -> None:
         if not isinstance(outputs, Tensor):
@@ -97,6 +107,14 @@ class Gaussian(Likelihood):
         per_element = 0.5 * (
             math.log(2 * math.pi) + log_variance + (target - mean) ** 2 * torch.exp(-log_variance)
         )
+        return per_element.flatten(-len(self.shape)).sum(-1)
+
+    def divergence(self, teacher: Outputs, outputs: Outputs) -> Tensor:
+        """``½ (s − s_t − 1 + (v_t + (μ_t − μ)²) e^(−s))``, summed over a row's targets."""
+        wanted, wanted_log_variance = gaussian_heads(teacher)
+        mean, log_variance = gaussian_heads(outputs)
+        spread = torch.exp(wanted_log_variance) + (wanted - mean) ** 2
+        per_element = 0.5 * (log_variance - wanted_log_variance - 1 + spread * torch.exp(-log_variance))
         return per_element.flatten(-len(self.shape)).sum(-1)
 
     def check(self, outputs: Any, rows: int) -> None:

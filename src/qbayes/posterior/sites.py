@@ -5,7 +5,8 @@ everything downstream (prediction, saving, quantisation, backends) reads the sit
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -149,7 +150,25 @@ def _swap(root: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
     return root
 
 
-def stochastic_layers(module: nn.Module) -> Iterator[Mask | GaussianLayer]:
+Stochastic = Mask | GaussianLayer
+
+
+class HandedNoise(ABC):
+    """Stands where a layer draws its noise of training; ``drawn_by`` says where it is to come from."""
+
+    @abstractmethod
+    def __call__(self, *given: Any) -> Tensor: ...
+
+    @abstractmethod
+    def drawn_by(self, draw: Callable[..., Tensor]) -> None: ...
+
+
+def noise_name(layer: Stochastic) -> str:
+    """The method by which a layer draws its noise in training."""
+    return "training_mask" if isinstance(layer, Mask) else "training_noise"
+
+
+def stochastic_layers(module: nn.Module) -> Iterator[Stochastic]:
     """The layers that draw noise; a mask of rate 0 draws none."""
     for layer in module.modules():
         if isinstance(layer, GaussianLayer) or (isinstance(layer, Mask) and layer.rate > 0):

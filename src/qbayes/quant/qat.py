@@ -18,7 +18,8 @@ from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
 from qbayes.quant.precision import Precision
-from qbayes.quant.quantisation import Keep, Quantisation, descent, network_of, settled
+from qbayes.quant.quantisation import Keep, Optimiser, Quantisation, descent, network_of, settled
+from qbayes.quant.teacher import student_state
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.fit import check_overwriting, choose_device, state_hash
@@ -50,6 +51,8 @@ def quantize(
     seed: int = 0,
     keep: Keep = "last",
     freeze: float = 0.5,
+    teacher: float = 0.0,
+    optimiser: Optimiser = "sgd",
     device: str | torch.device = "auto",
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -59,11 +62,12 @@ def quantize(
 
     ``budget.epochs = 0`` only calibrates. ``keep="best"`` keeps the epoch with the least validation NLL
     instead of the last. Ranges that follow the data (minmax, ema, …) do so for the first ``freeze`` of the
-    epochs and are frozen after; learned ones (lsq) are set by calibration and then trained.
+    epochs and are frozen after; learned ones (lsq) are set by calibration and then trained. ``teacher`` is
+    the share of the loss in which each draw imitates the float network's (``qbayes.quant.teacher``).
     """
     precision = Precision() if precision is None else precision
     budget = qat_budget() if budget is None else budget
-    asked = Quantisation(posterior, task, precision, budget, seed, keep, freeze)
+    asked = Quantisation(posterior, task, precision, budget, seed, keep, freeze, teacher, optimiser)
     return quantize_members(asked, device=device, checkpoint=checkpoint, resume=resume, progress=progress)
 
 
@@ -111,8 +115,9 @@ class _Members:
         return settled(self.module, self._trained(index, begins, checkpoint, resume))
 
     def _trained(self, index: int, begins: str, checkpoint: Path | None, resume: bool) -> dict[str, Tensor]:
-        asked, budget, likelihood = self.asked, self.asked.budget, self.asked.task.signature.likelihood
-        network = network_of(self.module)
+        asked, budget, likelihood = self.asked, self.asked.budget, self.asked.likelihood
+        module = asked.trainable(self.module, index)
+        network = network_of(module)
         title = f"{asked.precision.label} on {asked.task.name}" + (
             f", member {index + 1} of {asked.members}" if asked.members > 1 else ""
         )
@@ -121,14 +126,13 @@ class _Members:
             return likelihood.nll(outputs, target).mean(-1)
 
         best = best_of(self.module, asked.task) if asked.keep == "best" else None
-        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         with TrainingProgress(title, budget.epochs, self.progress) as bar:
             loop = Loop(
-                self.module,
+                module,
                 asked.task,
                 budget,
                 loss,
-                descent(trained, budget.learning_rate),
+                descent(module, budget.learning_rate, asked.optimiser),
                 last_epoch if best is None else best.collect,
                 seed=asked.training_seed(index),
                 device=self.device,
@@ -150,7 +154,7 @@ class _Members:
                     checkpoint.unlink(missing_ok=True)
                 raise
         self.losses.append(run.losses)
-        return run.members[-1]
+        return student_state(run.members[-1])
 
 
 def last_epoch(epoch: int, epochs: int) -> bool:
@@ -163,4 +167,4 @@ def best_of(module: nn.Module, task: Task) -> BestEpoch:
     def replace(kept: dict[str, Tensor], state: Mapping[str, Tensor], network: int) -> None:
         kept.update(state)
 
-    return BestEpoch([ValidationLoss(module, task)], lambda state: [state], replace)
+    return BestEpoch([ValidationLoss(module, task)], lambda state: [student_state(state)], replace)

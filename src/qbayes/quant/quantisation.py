@@ -4,9 +4,10 @@ It also holds the steps that its members go through, each alone or in a stack: p
 settle; and makes the quantised posterior of them.
 """
 
+import copy
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from qbayes import noise
 from qbayes.errors import BadInput, unknown_name
-from qbayes.posterior.likelihood import ConstantNoise
+from qbayes.posterior.likelihood import ConstantNoise, Likelihood
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import state_to
 from qbayes.posterior.signature import Signature
@@ -25,12 +26,15 @@ from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quantised_module
+from qbayes.quant.teacher import Imitation, Taught
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.loop import derived_seed
 
 Keep = Literal["last", "best"]
 KEEPS = ("last", "best")
+Optimiser = Literal["sgd", "adam"]
+OPTIMISERS = ("sgd", "adam")
 MOMENTUM = 0.9
 # rows that set the ranges before training, in batches of the budget's size.
 CALIBRATION_ROWS = 2048
@@ -48,10 +52,15 @@ class Quantisation:
     seed: int = 0
     keep: Keep = "last"
     freeze: float = 0.5
+    teacher: float = 0.0
+    optimiser: Optimiser = "sgd"
 
     def __post_init__(self) -> None:
         noise.check_seed(self.seed)
         _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
+        check_share("teacher", self.teacher)
+        if self.optimiser not in OPTIMISERS:
+            raise unknown_name("optimiser of quantisation", str(self.optimiser), OPTIMISERS)
         object.__setattr__(self, "budget", self.budget.for_rows(self.task.train_rows))
 
     @property
@@ -63,6 +72,8 @@ class Quantisation:
             "seed": self.seed,
             "keep": self.keep,
             "freeze": self.freeze,
+            "teacher": self.teacher,
+            "optimiser": self.optimiser,
         }
 
     @property
@@ -87,6 +98,20 @@ class Quantisation:
                 seen += len(x)
                 if seen >= CALIBRATION_ROWS:
                     break
+
+    def trainable(self, module: nn.Module, member: int) -> nn.Module:
+        """What is trained of a prepared module: a copy, beside its float network where that teaches."""
+        student = copy.deepcopy(module)
+        if self.teacher == 0:
+            return student
+        device = next(module.parameters()).device
+        return Taught(student, copy.deepcopy(self.posterior.networks[member]).to(device)).train()
+
+    @property
+    def likelihood(self) -> "Likelihood | Imitation":
+        """What the outputs of ``trainable`` are judged by."""
+        own = self.task.signature.likelihood
+        return own if self.teacher == 0 else Imitation(own, self.teacher)
 
     def training_seed(self, member: int) -> int:
         return derived_seed(self.seed, "quantise", member)
@@ -129,14 +154,18 @@ class Quantisation:
 
 
 def network_of(module: nn.Module) -> QuantNetwork:
-    """The quantised network of a prepared module, without the constant noise around it."""
-    inner = module.network if isinstance(module, ConstantNoise) else module
+    """The quantised network of a module, without its teacher and the constant noise around it."""
+    student = module.student if isinstance(module, Taught) else module
+    inner = student.network if isinstance(student, ConstantNoise) else student
     assert isinstance(inner, QuantNetwork)
     return inner
 
 
-def descent(parameters: Sequence[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-    """Weights and learned step sizes, of one network or a stack: nothing decays."""
+def descent(module: nn.Module, learning_rate: float, optimiser: Optimiser) -> torch.optim.Optimizer:
+    """Of weights and learned step sizes, of one network or a stack: nothing decays."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if optimiser == "adam":
+        return torch.optim.Adam(parameters, learning_rate, fused=True)
     return torch.optim.SGD(parameters, learning_rate, MOMENTUM, nesterov=True, fused=True)
 
 
@@ -186,9 +215,13 @@ def _check(posterior: NetworkPosterior, task: Task, precision: Precision, keep: 
             f"'{task.name}' has none",
             "load the task with validation=0.1, or keep the last epoch",
         )
-    if isinstance(freeze, bool) or not isinstance(freeze, int | float) or not 0 <= freeze <= 1:
-        raise BadInput("freeze must be a share of the epochs from 0 to 1", f"{freeze!r}", "leave it at 0.5")
+    check_share("freeze", freeze)
     _check_signature(posterior.signature, task)
+
+
+def check_share(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise BadInput(f"{name} must be a share from 0 to 1", f"{value!r}", "try 0.5")
 
 
 def _check_signature(signature: Signature, task: Task) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, QbayesError
-from qbayes.posterior.likelihood import Outputs
+from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
 from qbayes.quant.precision import Precision
@@ -27,6 +27,7 @@ from qbayes.quant.prepare import quantised_module
 from qbayes.quant.qat import last_epoch
 from qbayes.quant.quantisation import Quantisation, descent, network_of, settled
 from qbayes.quant.quantizer import Quantizer
+from qbayes.quant.teacher import Imitation, student_state
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.fit import check_overwriting, choose_device, state_hash
@@ -53,11 +54,13 @@ class _Member:
     index: int
     begins: str
     module: nn.Module
+    trainable: nn.Module
 
     @property
     def key(self) -> str:
         asked = self.asked
-        return _key(self.module, asked.task, asked.budget, [asked.keep, asked.freeze])
+        settings = [asked.keep, asked.freeze, asked.teacher, asked.optimiser]
+        return _key(self.trainable, asked.task, asked.budget, settings)
 
     def generator_seed(self, purpose: str) -> int:
         """As ``quantize`` and ``Loop`` seed this member's training."""
@@ -88,7 +91,7 @@ def quantize_stacked(
     if not members:
         return [found for found in prepared if isinstance(found, QbayesError)]
     first = members[0]
-    why = _why_not(first.module, first.asked.task, first.asked.budget)
+    why = _why_not(first.trainable, first.asked.task, first.asked.likelihood, first.asked.budget)
     check_alike(why, [one.key for one in members])
     loop = _loop(members, place, path)
     networks = f"{len(members)} networks"
@@ -120,7 +123,7 @@ def cannot_stack_quantised(
     with torch.random.fork_rng(devices=[]), network_of(module).calibrating():
         module(task.signature.transform.apply(x))
     with torch.enable_grad():
-        return _why_not(module, task, budget.for_rows(task.train_rows))
+        return _why_not(module, task, task.signature.likelihood, budget.for_rows(task.train_rows))
 
 
 def _members(asked: Quantisation, device: torch.device) -> list[_Member] | QbayesError:
@@ -131,7 +134,7 @@ def _members(asked: Quantisation, device: torch.device) -> list[_Member] | Qbaye
             module = asked.prepared(index).to(device)
             begins = state_hash(module)
             asked.calibrate(module, index, device)
-            found.append(_Member(asked, index, begins, module))
+            found.append(_Member(asked, index, begins, module, asked.trainable(module, index)))
     except QbayesError as error:
         return error
     return found
@@ -153,18 +156,18 @@ def _key(module: nn.Module, task: Task, budget: Budget, settings: list[Any]) -> 
     return key_of(module, task, budget, how, dict.fromkeys(mixable, _OF_BITS))
 
 
-def _why_not(module: nn.Module, task: Task, budget: Budget) -> str | None:
+def _why_not(module: nn.Module, task: Task, likelihood: Likelihood | Imitation, budget: Budget) -> str | None:
     def attempt(generators: NoiseGenerators) -> tuple[Stack, torch.optim.Optimizer]:
-        stack, _, optimizer = _stack([module, module], task, budget, generators)
-        return stack, optimizer
+        stack, _ = _stack([module, module], likelihood, generators)
+        return stack, descent(stack, budget.learning_rate, "sgd")
 
     return why_not(_key(module, task, budget, []), task, budget, attempt)
 
 
 def _stack(
-    modules: Sequence[nn.Module], task: Task, budget: Budget, generators: NoiseGenerators
-) -> tuple[Stack, nn.Module, torch.optim.Optimizer]:
-    likelihood, template = task.signature.likelihood, copy.deepcopy(modules[0]).to(generators.device)
+    modules: Sequence[nn.Module], likelihood: Likelihood | Imitation, generators: NoiseGenerators
+) -> tuple[Stack, nn.Module]:
+    template = copy.deepcopy(modules[0]).to(generators.device)
 
     def loss(outputs: Outputs, target: Tensor) -> Tensor:
         return likelihood.nll(outputs, target).mean(-1)
@@ -172,16 +175,14 @@ def _stack(
     numbers = [(name, code) for name in _mixable(template) for code in _CODES]
     noise = TrainingNoise(template, likelihood, generators)
     stack = Stack(modules, template, loss, noise, numbers).to(generators.device)
-    trained = [parameter for parameter in stack.parameters() if parameter.requires_grad]
-    return stack, template, descent(trained, budget.learning_rate)
+    return stack, template
 
 
 def _loop(members: Sequence[_Member], device: torch.device, checkpoint: Path | None) -> StackLoop:
     asked = members[0].asked
     prints = [one.asked.fingerprint(one.index, one.begins) for one in members]
     generators = NoiseGenerators([one.generator_seed("noise") for one in members], device)
-    modules = [one.module for one in members]
-    stack, template, optimizer = _stack(modules, asked.task, asked.budget, generators)
+    stack, template = _stack([one.trainable for one in members], asked.likelihood, generators)
     network, best = network_of(template), None
     if asked.keep == "best":
         best = _best(stack, members)
@@ -189,7 +190,7 @@ def _loop(members: Sequence[_Member], device: torch.device, checkpoint: Path | N
         stack,
         [one.asked.task for one in members],
         asked.budget,
-        optimizer,
+        descent(stack, asked.budget.learning_rate, asked.optimiser),
         last_epoch if best is None else best.collect,
         order=OrderGenerators([one.generator_seed("order") for one in members]),
         noise=generators,
@@ -207,7 +208,7 @@ def _loop(members: Sequence[_Member], device: torch.device, checkpoint: Path | N
 
 def _best(stack: Stack, members: Sequence[_Member]) -> BestEpoch:
     def split(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-        return [stack.split(state, network) for network in range(len(members))]
+        return [student_state(stack.split(state, network)) for network in range(len(members))]
 
     def join(kept: dict[str, Tensor], state: Mapping[str, Tensor], network: int) -> None:
         for name, value in state.items():
@@ -230,7 +231,7 @@ def _result(
         return failure
     kept: Mapping[str, Any] = loop.state.members[-1]
     states = [
-        settled(member.module, loop.stack.split(kept, network))
+        settled(member.module, student_state(loop.stack.split(kept, network)))
         for member, network in zip(members, networks, strict=True)
     ]
     losses = [loop.losses(network) for network in networks]

@@ -17,7 +17,7 @@ from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
 from qbayes.quant.precision import Precision
 from qbayes.quant.qat import QAT_BUDGETS, qat_budget
-from qbayes.quant.quantisation import KEEPS
+from qbayes.quant.quantisation import KEEPS, OPTIMISERS, check_share
 from qbayes.tasks.dataset import check_options, find_dataset
 from qbayes.training.budget import Budget
 
@@ -34,7 +34,13 @@ EVALUATE: Mapping[str, Any] = {
     "backend": "reference",
     "agreement": False,
 }
-QUANTISE: Mapping[str, Any] = {"preset": "default", "keep": "last", "freeze": 0.5}
+QUANTISE: Mapping[str, Any] = {
+    "preset": "default",
+    "keep": "last",
+    "freeze": 0.5,
+    "teacher": 0.0,
+    "optimiser": "sgd",
+}
 # sections in which a table of another name takes the place of the run's; elsewhere tables are merged.
 NAMED = ("task", "network", "method")
 _LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
@@ -96,8 +102,10 @@ def _check_quantise(value: Any) -> None:
     settings = {**QUANTISE, **table(value, "quantise")}
     if settings["keep"] not in KEEPS:
         raise unknown_name("epoch to keep", str(settings["keep"]), KEEPS)
-    if not isinstance(settings["freeze"], int | float) or not 0 <= settings["freeze"] <= 1:
-        raise BadInput("freeze must be a share from 0 to 1", f"{settings['freeze']!r}", "try 0.5")
+    for name in ("freeze", "teacher"):
+        check_share(name, settings[name])
+    if settings["optimiser"] not in OPTIMISERS:
+        raise unknown_name("optimiser of quantise", str(settings["optimiser"]), OPTIMISERS)
     known = {field.name for field in dataclasses.fields(Budget)} | set(QUANTISE)
     for key in settings:
         if key not in known:

@@ -149,6 +149,8 @@ def quantised_values(run: Mapping[str, Any]) -> dict[str, Any]:
         "budget": qat_budget_of(run["quantise"]).to_json(),
         "keep": settings["keep"],
         "freeze": settings["freeze"],
+        "teacher": settings["teacher"],
+        "optimiser": settings["optimiser"],
         "seed": run["seed"],
         "threads": run["threads"],
     }

@@ -114,4 +114,6 @@ def asked_of(run: Mapping[str, Any], posterior: NetworkPosterior, task: Task) ->
         run["seed"],
         settings["keep"],
         settings["freeze"],
+        settings["teacher"],
+        settings["optimiser"],
     )

@@ -9,15 +9,14 @@ that order, and the stacked program reads it as an input.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.posterior.likelihood import Likelihood
 from qbayes.posterior.mask import Mask
-from qbayes.posterior.sites import stochastic_layers
+from qbayes.posterior.sites import HandedNoise, noise_name, stochastic_layers
 
 
 class CannotStack(BadInput):
@@ -92,17 +91,26 @@ class Draw:
             self.kept[network].normal_()
 
 
+class Reads(Protocol):
+    """What can tell whether a network's outputs have the form it reads."""
+
+    def check(self, outputs: Any, rows: int) -> None: ...
+
+
 class TrainingNoise:
     """Takes the place of the noise that the layers of ``network`` draw in training."""
 
-    def __init__(self, network: nn.Module, likelihood: Likelihood, generators: NoiseGenerators) -> None:
+    def __init__(self, network: nn.Module, likelihood: "Reads", generators: NoiseGenerators) -> None:
         self.network, self.likelihood, self.generators = network, likelihood, generators
         self._plans: dict[int, list[Draw]] = {}
         self._recording: list[Draw] | None = None
         self._served: Iterator[Tensor] = iter(())
         for layer in stochastic_layers(network):
-            name = "training_mask" if isinstance(layer, Mask) else "training_noise"
-            setattr(layer, name, _Tap(self, layer))
+            handed = vars(layer).get(noise_name(layer))
+            if isinstance(handed, HandedNoise):
+                handed.drawn_by(_Tap(self, layer))
+            else:
+                setattr(layer, noise_name(layer), _Tap(self, layer))
 
     def drawn(self, x: Tensor) -> list[Tensor]:
         """The noise of a pass over ``x`` ``(networks, rows, …)``, each tensor ``(networks, …)``."""

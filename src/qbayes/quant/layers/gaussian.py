@@ -110,7 +110,9 @@ class GaussianWeights(GaussianLayer):
         if not self.training:
             return mean
         variance = apply_weights(self.geometry, x * x, sigma * sigma, spread)
-        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * self.training_noise(mean)
+        # the sign of a folded BatchNorm: with the ε of the float layer this is the float layer's draw.
+        epsilon = self.training_noise(mean) * shaped(self.sign, mean.ndim, self.channel_axis)
+        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * epsilon
 
     def calibrate(self, name: str) -> None:
         """Set the ranges from the means and deviations as they are."""

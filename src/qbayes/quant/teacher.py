@@ -1,0 +1,137 @@
+r"""Fine-tuning by imitation: the quantised network learns from the float one that it was made of.
+
+Labels say what is true; the float network says what its posterior believes, with its own uncertainty. With a
+share λ of the teacher the loss of a row is
+
+.. math:: (1 - \lambda)\,(-\log p_s(y)) + \lambda\,\mathrm{KL}(p_t \,\|\, p_s)
+
+for one draw: teacher and student see the same mask and the same ε, so every draw of the quantised posterior
+imitates a draw of the float one, and its spread over draws is kept. An ensemble's members imitate each their
+own, and stay apart. (Imitation of soft targets: Hinton, Vinyals and Dean, 2015.)
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qbayes.errors import BadInput
+from qbayes.posterior.likelihood import Likelihood, Outputs
+from qbayes.posterior.sites import HandedNoise, Stochastic, noise_name, stochastic_layers
+from qbayes.quant.layers.single_grid import SingleGridWeights
+
+STUDENT, TEACHER = "student", "teacher"
+# a head's name between the pair and its likelihood: "student/mean".
+_SEPARATOR = "/"
+
+
+class Taught(nn.Module):
+    """A quantised network beside its float one; the noise of the second is handed on to the first, by site.
+
+    ``forward`` gives the heads of both. Only the student trains: the teacher stays in evaluation, but draws.
+    """
+
+    def __init__(self, student: nn.Module, teacher: nn.Module) -> None:
+        super().__init__()
+        self.student, self.teacher = student, teacher.requires_grad_(False)
+        self.noise = SharedNoise()
+        for layer in stochastic_layers(self.teacher):
+            setattr(layer, noise_name(layer), _Recorder(self.noise, layer))
+        for layer in stochastic_layers(self.student):
+            if isinstance(layer, SingleGridWeights):
+                raise BadInput(
+                    "a teacher needs Gaussian weights that keep their noise",
+                    "gaussian='single', whose noise is another than the float network's",
+                    "use gaussian='keep', or teacher=0",
+                )
+            setattr(layer, noise_name(layer), _Replayer(self.noise, layer))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        self.noise.clear()
+        with torch.no_grad():
+            taught = _heads(TEACHER, self.teacher(x))
+        return taught | _heads(STUDENT, self.student(x))
+
+    def train(self, mode: bool = True) -> "Taught":
+        super().train(mode)
+        self.teacher.eval()
+        for layer in stochastic_layers(self.teacher):
+            layer.training = mode
+        return self
+
+
+class SharedNoise:
+    """The draws of one pass of the teacher, by site."""
+
+    def __init__(self) -> None:
+        self.drawn: dict[int, list[Tensor]] = {}
+
+    def clear(self) -> None:
+        self.drawn = {}
+
+
+class _Recorder(HandedNoise):
+    """Draws as the teacher's layer does, and keeps the draw for the student."""
+
+    def __init__(self, noise: SharedNoise, layer: Stochastic) -> None:
+        self.noise, self.layer = noise, layer
+        self.draw: Callable[..., Tensor] | None = None
+
+    def __call__(self, *given: Any) -> Tensor:
+        own = getattr(type(self.layer), noise_name(self.layer))
+        drawn = own(self.layer, *given) if self.draw is None else self.draw(*given)
+        self.noise.drawn.setdefault(self.layer.site, []).append(drawn)
+        return drawn
+
+    def drawn_by(self, draw: Callable[..., Tensor]) -> None:
+        self.draw = draw
+
+
+class _Replayer(HandedNoise):
+    """Hands the teacher's draws to the student's layer of the same site, in turn."""
+
+    def __init__(self, noise: SharedNoise, layer: Stochastic) -> None:
+        self.noise, self.site = noise, layer.site
+
+    def __call__(self, *given: Any) -> Tensor:
+        return self.noise.drawn[self.site].pop(0)
+
+    def drawn_by(self, draw: Callable[..., Tensor]) -> None:
+        """Nothing is drawn here."""
+
+
+class Imitation:
+    """The loss of a ``Taught`` network, in the place of its likelihood; ``share`` is λ."""
+
+    def __init__(self, likelihood: Likelihood, share: float) -> None:
+        self.likelihood, self.share = likelihood, share
+
+    def nll(self, outputs: Outputs, target: Tensor) -> Tensor:
+        student = _of(STUDENT, outputs)
+        loss = self.share * self.likelihood.divergence(_of(TEACHER, outputs), student)
+        if self.share < 1:
+            loss = loss + (1 - self.share) * self.likelihood.nll(student, target)
+        return loss
+
+    def check(self, outputs: Any, rows: int) -> None:
+        self.likelihood.check(_of(STUDENT, outputs), rows)
+
+
+def student_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state of the quantised network alone, out of that of a ``Taught`` one or its own."""
+    prefix = f"{STUDENT}."
+    own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return own or dict(state)
+
+
+def _heads(whose: str, outputs: Outputs) -> dict[str, Tensor]:
+    heads = {"": outputs} if isinstance(outputs, Tensor) else outputs
+    return {f"{whose}{_SEPARATOR}{name}": head for name, head in heads.items()}
+
+
+def _of(whose: str, outputs: Outputs) -> Outputs:
+    assert not isinstance(outputs, Tensor)
+    prefix = f"{whose}{_SEPARATOR}"
+    heads = {n.removeprefix(prefix): head for n, head in outputs.items() if n.startswith(prefix)}
+    return heads[""] if list(heads) == [""] else heads

@@ -1,0 +1,157 @@
+"""Fine-tuning by imitation: the divergences are the closed forms, and each draw imitates its own."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributions, nn
+
+import qbayes as qb
+from qbayes.errors import BadInput
+from qbayes.posterior.likelihood import Categorical, Gaussian
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.quant.prepare import quantised_module
+from qbayes.quant.qat import quantize_members
+from qbayes.quant.quantisation import Quantisation, network_of
+from qbayes.quant.stacked import quantize_stacked
+from qbayes.quant.teacher import Imitation, Taught, student_state
+
+METHODS: dict[str, dict[str, Any]] = {
+    "pointwise": {},
+    "mcd": {"rate": 0.3},
+    "bbb": {"sigma_linear": 0.1, "sigma_conv": 0.1},
+}
+
+
+class Normalised(nn.Module):
+    """A convolution whose BatchNorm has gains of both signs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.Linear(6 * 36, 10)
+        with torch.no_grad():
+            self.norm.weight.copy_(torch.tensor([1.0, -1.0, 0.5, -0.7, 2.0, -1.5]))
+            self.norm.running_mean.copy_(torch.linspace(-1, 1, 6))  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.norm(self.conv(x))).flatten(1))
+
+
+def fitted(method: str, network: nn.Module, task: qb.Task, **more: Any) -> NetworkPosterior:
+    how = qb.method(method, **{**METHODS.get(method, {}), **more})
+    budget = qb.Budget(epochs=20 if method == "sghmc" else 3, batch_size=64, learning_rate=3e-3)
+    return qb.fit(network, task, how, budget, device="cpu")
+
+
+def test_the_divergence_of_gaussians_is_torchs() -> None:
+    heads = [{"mean": torch.randn(7, 2), "log_variance": torch.randn(7, 2)} for _ in range(2)]
+    teacher, student = (
+        distributions.Normal(one["mean"], torch.exp(0.5 * one["log_variance"])) for one in heads
+    )
+    wanted = distributions.kl_divergence(teacher, student).sum(1)
+    torch.testing.assert_close(Gaussian((2,)).divergence(*heads), wanted)
+
+
+def test_the_divergence_of_classes_is_torchs() -> None:
+    one, other = torch.randn(5, 4), torch.randn(5, 4)
+    wanted = distributions.kl_divergence(
+        distributions.Categorical(logits=one), distributions.Categorical(logits=other)
+    )
+    torch.testing.assert_close(Categorical(4).divergence(one, other), wanted)
+    assert float(Categorical(4).divergence(one, one).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("network", ["lenet", "normalised"])
+def test_before_rounding_the_student_draws_what_the_teacher_draws(method: str, network: str) -> None:
+    task = qb.load_task("digits")
+    plain = Normalised() if network == "normalised" else qb.network("lenet", task)
+    posterior = fitted(method, plain, task)
+    student = quantised_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
+    for _, quantizer in network_of(student).quantizers():
+        quantizer.quantizing = False
+    pair = Taught(student, copy.deepcopy(posterior.networks[0])).train()
+    x, _ = next(task.batches("train", 16))
+    x = task.signature.transform.apply(x)
+    first, second = pair(x), pair(x)
+    for outputs in (first, second):
+        assert (outputs["student/"] - outputs["teacher/"]).abs().max() < 1e-4 * outputs[
+            "teacher/"
+        ].abs().max()
+    # two passes are two draws.
+    assert torch.equal(first["teacher/"], second["teacher/"]) is (method == "pointwise")
+    assert not any(held for held in pair.noise.drawn.values())
+
+
+def test_only_the_student_learns_and_the_teacher_keeps_its_running_means() -> None:
+    task = qb.load_task("digits")
+    posterior = fitted("mcd", Normalised(), task)
+    student = quantised_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
+    pair = Taught(student, copy.deepcopy(posterior.networks[0])).train()
+    before = {name: value.clone() for name, value in pair.teacher.state_dict().items()}
+    x, y = next(task.batches("train", 16))
+    outputs = pair(task.signature.transform.apply(x))
+    Imitation(task.signature.likelihood, 0.5).nll(outputs, y).mean().backward()
+    assert all(torch.equal(value, before[name]) for name, value in pair.teacher.state_dict().items())
+    assert all(parameter.grad is None for parameter in pair.teacher.parameters())
+    assert any(parameter.grad is not None for parameter in pair.student.parameters())
+    assert student_state(pair.state_dict()).keys() == student.state_dict().keys()
+
+
+def test_the_share_is_between_labels_and_teacher() -> None:
+    likelihood, y = Categorical(3), torch.tensor([0, 2])
+    outputs = {"student/": torch.randn(2, 3), "teacher/": torch.randn(2, 3)}
+    labels = likelihood.nll(outputs["student/"], y)
+    imitation = likelihood.divergence(outputs["teacher/"], outputs["student/"])
+    for share in (0.25, 1.0):
+        wanted = (1 - share) * labels + share * imitation
+        torch.testing.assert_close(Imitation(likelihood, share).nll(outputs, y), wanted)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "sghmc"])
+def test_stacked_imitation_is_that_of_each_alone(method: str) -> None:
+    asked: list[Quantisation] = []
+    budget = qb.Budget(epochs=4, batch_size=80, learning_rate=1e-3, clip=1.0)
+    for seed, bits in enumerate((8, 4, 3)):
+        task = qb.load_task("diabetes", split=seed)
+        network = qb.network("mlp", task, hidden=(20,), noise="row")
+        posterior = fitted(method, network, task, **({"members": 2, "every": 1} if method == "sghmc" else {}))
+        precision = qb.Precision(bits, bits, weight_range="minmax", activation_range="minmax")
+        asked.append(Quantisation(posterior, task, precision, budget, seed, teacher=0.7))
+    for one, found in zip(asked, quantize_stacked(asked, device="cpu"), strict=True):
+        assert isinstance(found, NetworkPosterior)
+        alone = quantize_members(one, device="cpu")
+        assert found.provenance["quantised"]["teacher"] == 0.7
+        for mine, theirs in zip(found.members, alone.members, strict=True):
+            assert mine.keys() == theirs.keys()
+            for name, value in theirs.items():
+                size = value.double().abs().max().clamp_min(1e-12)
+                assert float((mine[name].double() - value.double()).abs().max() / size) <= 2e-6, name
+
+
+def test_members_that_imitate_stay_apart() -> None:
+    """Labels pull an ensemble together; a teacher of one's own does not."""
+    task = qb.load_task("digits")
+    how = qb.method("sghmc", members=5, every=2)
+    budget = qb.Budget(epochs=40, batch_size=256, learning_rate=1e-2, schedule="constant")
+    posterior = qb.fit(qb.network("mlp", task, hidden=(32,)), task, how, budget, device="cpu")
+    budget = qb.Budget(epochs=10, batch_size=128, learning_rate=1e-2, clip=1.0)
+    found: dict[float, float] = {}
+    for share in (0.0, 1.0):
+        made = qb.quantize(posterior, task, qb.Precision(4, 4), budget, teacher=share, device="cpu")
+        scores = [qb.evaluate(one, task, 5, 0, shifts=False).flat() for one in (made, posterior)]
+        found[share] = scores[0]["mutual_information"] / scores[1]["mutual_information"]
+    assert found[0.0] < 0.75  # 0.6
+    assert 0.9 < found[1.0] < 1.5  # 1.3: four bits add a little of their own
+
+
+def test_the_papers_grid_has_no_teacher() -> None:
+    task = qb.load_task("diabetes")
+    posterior = fitted("bbb", qb.network("mlp", task, hidden=(8,), noise="row"), task)
+    with pytest.raises(BadInput, match="keep their noise"):
+        qb.quantize(posterior, task, qb.Precision.preset("paper"), teacher=1.0, device="cpu")
+    with pytest.raises(BadInput, match="teacher must be a share"):
+        qb.quantize(posterior, task, teacher=1.5, device="cpu")
+    with pytest.raises(BadInput, match="optimiser"):
+        qb.quantize(posterior, task, optimiser="adm", device="cpu")  # type: ignore[arg-type]
