@@ -151,6 +151,8 @@ def test_the_papers_grid_has_no_teacher() -> None:
     posterior = fitted("bbb", qb.network("mlp", task, hidden=(8,), noise="row"), task)
     with pytest.raises(BadInput, match="keep their noise"):
         qb.quantize(posterior, task, qb.Precision.preset("paper"), teacher=1.0, device="cpu")
+    with pytest.raises(BadInput, match="not compiled"):
+        qb.quantize(posterior, task, budget=qb.qat_budget(compile=True), teacher=1.0, device="cpu")
     with pytest.raises(BadInput, match="teacher must be a share"):
         qb.quantize(posterior, task, teacher=1.5, device="cpu")
     with pytest.raises(BadInput, match="optimiser"):

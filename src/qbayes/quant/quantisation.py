@@ -59,6 +59,12 @@ class Quantisation:
         noise.check_seed(self.seed)
         _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
         check_share("teacher", self.teacher)
+        if self.teacher > 0 and self.budget.compile:
+            raise BadInput(
+                "a network with its teacher is not compiled",
+                "compile=True and teacher above 0",
+                "leave one out",
+            )
         if self.optimiser not in OPTIMISERS:
             raise unknown_name("optimiser of quantisation", str(self.optimiser), OPTIMISERS)
         object.__setattr__(self, "budget", self.budget.for_rows(self.task.train_rows))
