@@ -106,12 +106,13 @@ class Quantisation:
                     break
 
     def trainable(self, module: nn.Module, member: int) -> nn.Module:
-        """What is trained of a prepared module: a copy, beside its float network where that teaches."""
-        student = copy.deepcopy(module)
+        """What is trained: the prepared module, or a copy of it beside the float network that teaches."""
         if self.teacher == 0:
-            return student
+            # not a copy: what is compiled for one member serves the next.
+            return module
         device = next(module.parameters()).device
-        return Taught(student, copy.deepcopy(self.posterior.networks[member]).to(device)).train()
+        teacher = copy.deepcopy(self.posterior.networks[member]).to(device)
+        return Taught(copy.deepcopy(module), teacher).train()
 
     @property
     def likelihood(self) -> "Likelihood | Imitation":
