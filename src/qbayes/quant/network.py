@@ -169,10 +169,6 @@ class QuantNetwork(nn.Module):
         for _, quantizer in self.quantizers():
             quantizer.observing = on
 
-    def learned_scales(self) -> list[nn.Parameter]:
-        """Step sizes that are trained: an optimiser group of their own, without weight decay."""
-        return [q.scale for _, q in self.quantizers() if isinstance(q.scale, nn.Parameter)]
-
 
 def _settle_loaded(module: nn.Module, keys: object) -> None:
     """A state that was saved in training and is loaded in evaluation."""

@@ -94,8 +94,7 @@ def quantize_stacked(
     why = _why_not(first.trainable, first.asked.task, first.asked.likelihood, first.asked.budget)
     check_alike(why, [one.key for one in members])
     loop = _loop(members, place, path)
-    networks = f"{len(members)} networks"
-    title = f"{first.asked.precision.label} on {first.asked.task.name}: {networks}"
+    title = f"{first.asked.precision.label} on {first.asked.task.name}: {len(members)} networks"
     with TrainingProgress(title, first.asked.budget.epochs, progress) as loop.progress:
         loop.run(resume=resume)
     if path is not None and not loop.alive:
@@ -103,13 +102,14 @@ def quantize_stacked(
         path.unlink(missing_ok=True)
     seconds = round((time.monotonic() - begun) / len(asked), 3)
     results: list[NetworkPosterior | QbayesError] = []
-    place_of = {id(member): index for index, member in enumerate(members)}
+    taken = 0
     for one, found in zip(asked, prepared, strict=True):
         if isinstance(found, QbayesError):
             results.append(found)
-        else:
-            networks_of_one = [place_of[id(member)] for member in found]
-            results.append(_result(loop, one, found, networks_of_one, place, seconds, len(members)))
+            continue
+        networks = range(taken, taken + len(found))
+        results.append(_result(loop, one, found, networks, place, seconds, len(members)))
+        taken += len(found)
     return results
 
 

@@ -65,26 +65,26 @@ def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) ->
         run, key = planned_run.point.run, planned_run.keys.quantised
         if key is not None and qat_budget_of(run["quantise"]).epochs > 0:
             groups.setdefault(_alike_quantised(run, tasks, with_bits=True), {}).setdefault(key, run)
-    few: dict[str, dict[str, Mapping[str, Any]]] = {}
+    wider: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for alike, runs in groups.items():
+        first = next(iter(runs.values()))
+        enough = len(runs) * _members(first, tasks) >= FEWEST
+        wider.setdefault(alike if enough else _alike_quantised(first, tasks, with_bits=False), {}).update(
+            runs
+        )
     found: dict[str, str] = {}
     trouble: dict[str, str | None] = {}
-    for runs in groups.values():
+    for runs in wider.values():
         first = next(iter(runs.values()))
         members = _members(first, tasks)
-        mixed = _alike_quantised(first, tasks, with_bits=False)
-        if len(runs) * members < FEWEST:
-            few.setdefault(mixed, {}).update(runs)
-        elif _can_be_tuned(first, mixed, tasks, trouble):
-            found |= _named(dict.fromkeys(runs, members), most)
-    for mixed, runs in few.items():
-        first = next(iter(runs.values()))
-        members = _members(first, tasks)
-        if len(runs) * members >= FEWEST and _can_be_tuned(first, mixed, tasks, trouble):
+        if len(runs) * members >= FEWEST and _can_be_tuned(first, tasks, trouble):
             found |= _named(dict.fromkeys(runs, members), most)
     return found
 
 
-def _can_be_tuned(run: Mapping[str, Any], mixed: str, tasks: Tasks, trouble: dict[str, str | None]) -> bool:
+def _can_be_tuned(run: Mapping[str, Any], tasks: Tasks, trouble: dict[str, str | None]) -> bool:
+    """Whether a stack of such runs works; ``trouble`` remembers what was tried, which bits do not change."""
+    mixed = _alike_quantised(run, tasks, with_bits=False)
     if mixed not in trouble:
         job = stack_job(run, tasks)
         precision, budget = precision_of(run["precision"]), qat_budget_of(run["quantise"])

@@ -59,14 +59,10 @@ class Workplace:
             return True
         begun = time.monotonic()
         folder = self.store.begin(stage, key)
-        try:
-            record = do(folder)
-        except (StoreFull, Interrupted):
-            raise
-        except FAILURES as error:
-            if why_full(error) is not None:
-                raise
-            self.store.fail(stage, key, reason_of(error))
+        record: dict[str, Any] = {}
+        reason = _failure_of(lambda: record.update(do(folder)))
+        if reason is not None:
+            self.store.fail(stage, key, reason)
             return False
         seconds = record.get("stacked_seconds", time.monotonic() - begun)
         self.store.finish(stage, key, {**record, **self.record(seconds)})
@@ -85,16 +81,12 @@ class Workplace:
         what = f"{method} on {task}" + ("" if stage == "float" else f", {bits}")
         self.say(f"{len(stages)} × {what} and others, stacked")
         checkpoint = self.store.folder / STACKS / name
-        try:
-            results = train(checkpoint)
-        except (StoreFull, Interrupted):
-            raise
-        except FAILURES as error:
-            if why_full(error) is not None:
-                raise
+        results: list[NetworkPosterior | QbayesError] = []
+        reason = _failure_of(lambda: results.extend(train(checkpoint)))
+        if reason is not None:
             for key, _ in stages:
                 if not self.store.is_done(stage, key):
-                    self.store.fail(stage, key, reason_of(error))
+                    self.store.fail(stage, key, reason)
             return
         for (key, run), result in zip(stages, results, strict=True):
             self.attempt(stage, key, lambda folder, run=run, result=result: _kept(folder, run, stage, result))
@@ -126,6 +118,19 @@ class Workplace:
             "threads": torch.get_num_threads(),
             "versions": versions(),
         }
+
+
+def _failure_of(do: Callable[[], None]) -> str | None:
+    """Why ``do`` failed, or None; trouble with the disk, and a stop, are raised."""
+    try:
+        do()
+    except (StoreFull, Interrupted):
+        raise
+    except FAILURES as error:
+        if why_full(error) is not None:
+            raise
+        return reason_of(error)
+    return None
 
 
 def _kept(
