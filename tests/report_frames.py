@@ -169,6 +169,18 @@ def image_rows(
     ]
 
 
+def with_spread(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Float rows say how spread the weights of their layers are, quantised ones do not."""
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        wide = 5.0 if row["method"] == "sghmc" else 4.0
+        layers = {"conv2": wide + row["seed"], "conv10": wide, "logits": 3.0}
+        spread = {f"spread/{layer}": value for layer, value in layers.items()}
+        deviation = {f"deviation/{layer}": 0.1 * value for layer, value in layers.items()}
+        made.append({**row, **spread, **deviation} if row["precision"] == "float" else row)
+    return made
+
+
 def uci_rows(
     tasks: Sequence[str] = UCI,
     folds: int = 4,

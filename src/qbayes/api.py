@@ -21,7 +21,8 @@ from qbayes.posterior.save import load_posterior as _load_posterior
 from qbayes.posterior.save import save_posterior
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare, requantised
-from qbayes.quant.qat import qat_budget, quantize
+from qbayes.quant.qat import quantize
+from qbayes.quant.recipe import qat_budget
 from qbayes.study.results import results
 from qbayes.study.run import run_study
 from qbayes.study.spec import Study

@@ -1,5 +1,7 @@
 """What every backend keeps to: its stated tolerance, determinism, and clear words where it cannot."""
 
+import math
+
 import pytest
 import torch
 
@@ -16,8 +18,8 @@ from qbayes.integer.verify import verify
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def made(bits: int) -> tuple[Maker, Program]:
-    make = every_op(bits, members=2)
+def made(bits: int, out_bits: int | None = None) -> tuple[Maker, Program]:
+    make = every_op(bits, members=2, out_bits=out_bits)
     return make, make.program(make.ops[-1].output)
 
 
@@ -41,6 +43,26 @@ def test_every_op_stays_within_the_stated_tolerance(name: str, bits: int) -> Non
     assert [row.op for row in rows] == [op.name for op in program.ops]
     apart = [row for row in rows if row.largest > tolerance.codes or row.share_equal < tolerance.share_equal]
     assert not apart
+
+
+@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("out_bits", [9, 16])
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+@pytest.mark.parametrize("grids", [None, 0, 1, 2])
+def test_wide_outputs_are_exact(name: str, out_bits: int, kind: str, grids: int | None) -> None:
+    """Few lines and many, point weights and Gaussian ones; a tolerance of one code is for bytes."""
+    make = Maker((20,) if kind == "linear" else (6, 5, 5), bits=8, members=2)
+    options = {"out_bits": out_bits, "relu": False} | ({} if grids is None else {"grids": grids})
+    head = make.linear(make.input, 30, **options) if kind == "linear" else make.conv(make.input, 4, **options)
+    noise = (0.0,) * math.prod(make.values[head].shape)
+    program = make.program(head, heads=("mean",), noise=noise)
+    verify(program)
+    for rows in (3, 900):
+        (row,) = compare_ops(program, "reference", name, make.inputs(rows), draws=4, seed=1)
+        assert (row.largest, row.share_equal) == (0, 1.0)
+    codes = record_ops(program, name, make.inputs(50), 2, 0)[program.ops[0].name][0].output
+    assert codes.dtype == torch.int32
+    assert 255 < int(codes.max()) < 1 << out_bits
 
 
 @pytest.mark.parametrize("name", sorted(BACKENDS))
@@ -84,9 +106,9 @@ def test_a_backend_that_cannot_says_why_and_names_one_that_can(monkeypatch: pyte
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("bits", [8, 4])
-def test_the_reference_gives_the_same_integers_on_a_gpu(bits: int) -> None:
-    make, program = made(bits)
+@pytest.mark.parametrize(("bits", "out_bits"), [(8, None), (4, None), (8, 16)])
+def test_the_reference_gives_the_same_integers_on_a_gpu(bits: int, out_bits: int | None) -> None:
+    make, program = made(bits, out_bits)
     x = make.inputs(16)
     on_cpu = torch.as_tensor(load(program, "reference").outputs(x, 4, 1))
     on_gpu = torch.as_tensor(load(program, "auto", device="cuda").outputs(x, 4, 1))

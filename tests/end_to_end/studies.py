@@ -32,7 +32,7 @@ task = {name = "diabetes", split = 0}
 network = {name = "mlp", hidden = [20, 20], noise = "constant"}
 method = "pointwise"
 training = {epochs = 20, batch_size = 64}
-quantise = {epochs = 2, least_steps = 0}
+quantise = {epochs = 2, least_steps = 0, optimiser = "sgd", learning_rate = 1e-2}
 evaluate = {draws = 3}
 
 [axes]

@@ -24,6 +24,7 @@ from report_frames import (
     image_rows,
     key,
     uci_rows,
+    with_spread,
     write_store,
 )
 
@@ -97,7 +98,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a store with images, two ways of training, two backends, regression sets and an axis."""
     folder = tmp_path_factory.mktemp("Größe der Studie")
     rows = [
-        *image_rows(precisions=PAPER),
+        *with_spread(image_rows(precisions=PAPER)),
         *fine_tuning_rows(),
         *uci_rows(),
         *draws_rows(task="fashion_mnist"),

@@ -56,6 +56,12 @@ def test_stores_that_are_none(tmp_path: Path) -> None:
     refused("compare", tmp_path, tmp_path / "none")
 
 
+def test_tables_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "foreign.csv").write_text("name,score\nada,3\n", encoding="utf-8")
+    assert "no column run" in refused("report", tmp_path / "foreign.csv", "--out", tmp_path / "page")
+    assert not (tmp_path / "page").exists()
+
+
 def test_executors(tmp_path: Path) -> None:
     study = write_study(tmp_path)
     assert "local" in refused("run", study, "--executor", "lokal")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from end_to_end.studies import SMALL, kill, run, start, workers_of, write_study
+from qbayes.report.frame import Frame
 
 IDENTITY = ("method", "precision", "weight", "activation", "training", "backend")
 
@@ -47,6 +48,26 @@ def test_the_table_has_a_row_for_every_run(uninterrupted: Path) -> None:
     # a quantised run is paired with the float run that it came from.
     assert all(len([r for r in rows if r["float"] == row["float"]]) == 3 for row in rows)
     assert "seconds" not in rows[0]
+
+
+def test_a_real_store_is_published_and_reported_from_the_table(uninterrupted: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small.csv"
+    exported = run("export", uninterrupted, small, "--digits", "17")
+    assert exported.returncode == 0, exported.stderr
+    assert exported.stdout.startswith("6 runs in ")
+    whole, found = Frame.read(uninterrupted), Frame.read(small)
+    for wanted, row in zip(whole.rows, found.rows, strict=True):
+        ours = {name: value for name, value in wanted.items() if name not in ("run", "float")}
+        assert {
+            name: value for name, value in row.items() if name not in ("run", "float")
+        }.items() <= ours.items()
+        assert {name for name in ours if name not in row} == {"axis:method", "axis:precision"}
+    assert "--out" in run("report", small).stderr
+    written = run("report", small, "--out", tmp_path / "page")
+    assert written.returncode == 0, written.stderr
+    assert "Read from small.csv alone" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    compared = run("compare", uninterrupted, small)
+    assert compared.stdout.startswith("6 runs are in both; 0 of "), compared.stdout + compared.stderr
 
 
 def test_a_row_is_what_the_verbs_give(uninterrupted: Path) -> None:

@@ -187,8 +187,19 @@ class Maker:
         """Raw inputs that reach all codes."""
         return self.random(-400, 600, (rows, *self.values[self.input].shape), torch.float32)
 
-    def _weighted(self, op: ops.Weighted, *, relu: bool = True, extreme: bool = False, **_: object) -> str:
-        return self._add(op, lambda zero: self._weight_codes(op, extreme) | self._clamp(zero, relu))
+    def _weighted(
+        self,
+        op: ops.Weighted,
+        *,
+        relu: bool = True,
+        extreme: bool = False,
+        out_bits: int | None = None,
+        **_: object,
+    ) -> str:
+        def codes_for(zero: int) -> Codes:
+            return self._weight_codes(op, extreme) | self._clamp(zero, relu, out_bits)
+
+        return self._add(op, codes_for, bits=out_bits)
 
     def _weight_codes(self, op: ops.Weighted, extreme: bool) -> Codes:
         weights, shape = op.weights, op.weight_shape
@@ -260,8 +271,9 @@ class Maker:
         bias_site = self._site() if options.get("bias_noise") else None
         return Weights("gaussian", bits, affine, per_channel, 8, 8, self._site(), int(grids), bias_site)  # pyright: ignore[reportArgumentType]
 
-    def _clamp(self, zero: int, relu: bool = False) -> Codes:
-        return {"low": _byte(zero if relu else 0), "high": _byte((1 << self.bits) - 1)}
+    def _clamp(self, zero: int, relu: bool = False, bits: int | None = None) -> Codes:
+        low, high = zero if relu else 0, (1 << (bits or self.bits)) - 1
+        return {"low": torch.tensor([low]), "high": torch.tensor([high])}
 
     def _names(self, kind: str) -> tuple[str, str]:
         return f"{kind}{len(self.ops)}", f"v{len(self.ops)}"
@@ -277,11 +289,17 @@ class Maker:
             zeros[name] = int(self.random(0, top // 2, (1,), torch.int64)) if zero is None else zero[index]
         return name
 
-    def _add(self, op: Op, codes_for: Callable[[int], Codes], same_grid: bool = False) -> str:
+    def _add(
+        self,
+        op: Op,
+        codes_for: Callable[[int], Codes],
+        same_grid: bool = False,
+        bits: int | None = None,
+    ) -> str:
         shapes = [self.values[name].shape for name in op.inputs]
         held = [zeros[op.inputs[0]] for zeros in self.zeros] if same_grid else None
-        bits = self.values[op.inputs[0]].bits if same_grid else self.bits
-        self._value(op.output, op.out_shape(shapes), bits, held)
+        width = self.values[op.inputs[0]].bits if same_grid else bits or self.bits
+        self._value(op.output, op.out_shape(shapes), width, held)
         for zeros, constants in zip(self.zeros, self.constants, strict=True):
             constants[op.name] = codes_for(zeros[op.output])
         self.ops.append(op)
@@ -297,7 +315,7 @@ def _scaling(real: float) -> Codes:
     return {"multiplier": m, "shift": s.to(torch.uint8)}
 
 
-def every_op(bits: int, members: int = 1) -> Maker:
+def every_op(bits: int, members: int = 1, out_bits: int | None = None) -> Maker:
     """A network of images with every op, masks and all kinds of weights; the last value is its output."""
     make = Maker((3, 12, 10), bits=bits, members=members)
     stem = make.conv(make.input, 16, padding=1)
@@ -314,5 +332,6 @@ def every_op(bits: int, members: int = 1) -> Maker:
     turned = make.moved(ops.Permute, make.moved(ops.Reshape, cut, shape=(12, 18)), order=(0, 2, 1))
     lines = make.linear(turned, 8, w_bits=min(bits, 8))
     flat = make.moved(ops.Reshape, lines, shape=(8 * 18,))
-    make.linear(make.mask(make.add(flat, make.rescale(flat))), 5, relu=False, grids=1)
+    last = make.mask(make.add(flat, make.rescale(flat)))
+    make.linear(last, 5, relu=False, grids=1, out_bits=out_bits)
     return make

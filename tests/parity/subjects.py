@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import qbayes as qb
 from qbayes import noise
 from qbayes.integer.compare import OpDistance, Seen, compare_ops, distances, replay
-from qbayes.integer.ops import Noise
+from qbayes.integer.ops import Noise, type_of_codes
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.sites import gaussian_layers
 from qbayes.quant.coded import Coded
@@ -101,7 +101,7 @@ def _watch(record: dict[str, list[Seen]], drawn: Noise, member: int) -> Any:
 
 
 def _codes(coded: Coded) -> Tensor:
-    codes = coded.codes.to(torch.uint8)
+    codes = coded.codes.to(type_of_codes(coded.bits))
     # float lanes hold whole numbers of the declared width, nothing else.
     assert torch.equal(codes.float(), coded.codes)
     assert int(codes.max()) < 1 << coded.bits

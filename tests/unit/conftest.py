@@ -72,14 +72,15 @@ def every_op() -> tuple[list[Op], dict[str, int]]:
     return ops, {"x": 8, **{op.output: bits.get(op.output, 7) for op in ops}}
 
 
-def point_ops(outputs: int = 2) -> tuple[list[Op], dict[str, int]]:
-    """Two point layers; the second one may be split in two heads."""
+def point_ops(outputs: int = 2, wide: bool = False) -> tuple[list[Op], dict[str, int]]:
+    """Two point layers; the second one may be split in two heads, of 16 and 11 bits where they are wide."""
     weights = Weights("point", 4)
     ops: list[Op] = [
         Linear("first", ("x",), "first", weights, 4, 5),
         *(Linear(f"head{i}", ("first",), f"head{i}", weights, 5, 2) for i in range(outputs)),
     ]
-    return ops, {"x": 8, **{op.output: 8 for op in ops}}
+    heads = {"head0": 16, "head1": 11} if wide else {}
+    return ops, {"x": 8, **{op.output: 8 for op in ops}, **heads}
 
 
 def make_constants(
@@ -117,7 +118,8 @@ def _shift(op: Op, name: str, values: Mapping[str, Value]) -> int:
         if name == "shift":
             # sums of √fan_in · (half of the weights' codes) · (a sixth of the input's), roughly
             wide = weights.bits - 1 + values[op.inputs[0]].bits - values[op.output].bits
-            return 30 + max(wide + round(math.log2(fan_in) / 2) - 1, 0)
+            least = 0 if values[op.output].bits <= 8 else -20  # wide codes take more than a sum gives
+            return 30 + max(wide + round(math.log2(fan_in) / 2) - 1, least)
         if name == "noise_shift":
             return 30 + max(weights.sigma_bits + weights.noise_bits - 2 - weights.bits, 0)
     return {"mix_shift": 31, "bias_noise_shift": 36}.get(name, 34 if isinstance(op, Mul) else 30)
@@ -170,14 +172,16 @@ ABOUT: dict[str, Any] = {
 
 
 def make_program(kind: str = "every", members: int = 2, seed: int = 0) -> Program:
-    """``every``: all ops, a classifier; ``heads``: a regression with two heads; ``constant``: with one."""
+    """``every``: all ops, a classifier; ``heads``: a regression with two heads, ``wide``: of more than 8 bits
+    each; ``constant``: with one.
+    """
     more = {"members": members, "seed": seed, **ABOUT}
     if kind == "every":
         ops, bits = every_op()
         return build(ops, bits, (2, 8, 8), signature((2, 8, 8), classes=3), outputs={"": "head"}, **more)
-    ops, bits = point_ops(2 if kind == "heads" else 1)
-    outputs = {"mean": "head0", "log_variance": "head1"} if kind == "heads" else {"mean": "head0"}
-    heads = {} if kind == "heads" else {"constant_heads": {"log_variance": [-1.5, 0.25]}}
+    ops, bits = point_ops(1 if kind == "constant" else 2, wide=kind == "wide")
+    outputs = {"mean": "head0"} if kind == "constant" else {"mean": "head0", "log_variance": "head1"}
+    heads = {"constant_heads": {"log_variance": [-1.5, 0.25]}} if kind == "constant" else {}
     return build(ops, bits, (4,), signature((4,)), outputs=outputs, **heads, **more)
 
 

@@ -25,6 +25,7 @@ EXTREMES = [0.0, 1e-45, 1e-40, 1.2e-38, 1e-20, 1.0, 1e20, 1e30, 3.4e38, math.inf
 
 kinds = st.sampled_from(KINDS)
 widths = st.integers(2, 8)
+wide = st.integers(2, 16)
 sizes = st.sampled_from([1e-40, 1e-12, 1e-3, 1.0, 7.0, 1e5, 1e30])
 ends = st.floats(0, 1, width=32)
 
@@ -33,7 +34,7 @@ ends = st.floats(0, 1, width=32)
 def grids(draw: st.DrawFn) -> tuple[Tensor, Tensor, int, int, float]:
     """Scale, zero-point, code range and the size of the numbers of some grid."""
     signed, symmetric = draw(kinds)
-    bits, size = draw(widths), draw(sizes)
+    bits, size = draw(widths if signed else wide), draw(sizes)
     low, high = torch.tensor(-draw(ends) * size), torch.tensor(draw(ends) * size)
     scale, zero = affine_grid(low, high, bits, signed=signed, symmetric=symmetric)
     return scale, zero, *code_range(bits, signed, symmetric), size
@@ -54,8 +55,15 @@ def test_code_ranges(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [-1, 0, 1, 9, 32, True, 4.0, "4", None])
 def test_other_widths_are_refused(bits: int) -> None:
-    with pytest.raises(BadInput, match=r"2 … 8 bits"):
+    with pytest.raises(BadInput, match=r"signed codes must have 2 … 8 bits"):
         code_range(bits, True, True)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_unsigned_codes_may_be_as_wide_as_outputs(symmetric: bool) -> None:
+    assert [code_range(bits, False, symmetric) for bits in (9, 16)] == [(0, 511), (0, 65535)]
+    with pytest.raises(BadInput, match=r"unsigned codes must have 2 … 16 bits"):
+        code_range(17, False, symmetric)
 
 
 @given(grids())

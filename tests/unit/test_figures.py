@@ -31,6 +31,7 @@ from report_frames import (
     plain,
     regressed,
     uci_rows,
+    with_spread,
 )
 
 NAMES = list(FIGURES)
@@ -55,12 +56,17 @@ def noise_rows() -> Rows:
     return rows
 
 
+def spread_rows() -> Rows:
+    return with_spread(image_rows(precisions=[(4, 4)]))
+
+
 STUDIES: dict[str, Callable[[], Rows]] = {
     "axes": draws_rows,
     "precisions": lambda: image_rows(precisions=[(8, 7)]),
     "regression_boxes": uci_rows,
     "fine_tuning": fine_tuning_rows,
     "backends": fine_tuning_rows,
+    "weight_spread": spread_rows,
 }
 
 
@@ -140,6 +146,23 @@ def test_bits_fall_from_left_to_right_and_the_longest_sweep_is_taken(images: Fra
     assert {chart.x_label for chart in activation} == {"activation bits (weights of 8 bits)"}
     weight = charts_of("weight_bits", images)
     assert {chart.x_label for chart in weight} == {"weight bits (activations of 7 bits)"}
+
+
+def test_the_spread_of_weights_is_that_of_the_float_runs() -> None:
+    charts = charts_of("weight_spread", frame_of(spread_rows()))
+    spread, deviation = chosen(charts, measure="spread"), chosen(charts, measure="deviation")
+    assert spread.categories == ("conv2", "conv10", "logits")
+    wide = line(spread, "sghmc")
+    assert wide.y == pytest.approx((6.0, 5.0, 3.0))
+    assert (wide.low, wide.high) == (pytest.approx((5.0, 5.0, 3.0)), pytest.approx((7.0, 5.0, 3.0)))
+    assert line(deviation, "mcd").y == pytest.approx((0.5, 0.4, 0.3))
+    assert charts_of("weight_spread", frame_of(image_rows())) == [], "rows of older studies have no spread"
+
+
+def test_a_posterior_that_is_evaluated_twice_counts_once() -> None:
+    rows = spread_rows()
+    again = [{**row, "run": key(row["run"], "again"), "draws": 5} for row in rows]
+    assert charts_of("weight_spread", frame_of([*rows, *again])) == charts_of("weight_spread", frame_of(rows))
 
 
 def test_what_is_not_comparable_is_never_averaged() -> None:

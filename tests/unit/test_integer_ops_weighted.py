@@ -144,7 +144,7 @@ def slow_run(
         drawn = slow_weights(op, constants, noise.seed, draw)
         total = slow_accumulator(op, part.numpy(), grids.zeros[0], drawn["w"])
         spread = slow_accumulator(op, part.numpy(), grids.zeros[0], drawn["n"]) if "n" in drawn else None
-        out = np.zeros(total.shape, dtype=np.uint8)
+        out = np.zeros(total.shape, dtype=np.int32)
         axis = 1 if isinstance(op, Conv) else total.ndim - 1
         for at in np.ndindex(*total.shape):
             c = at[axis]
@@ -198,7 +198,7 @@ def convolutions(draw: st.DrawFn) -> Conv:
 
 
 def check(op: Conv | Linear, shape: tuple[int, ...], data: st.DataObject) -> None:
-    bits, out_bits = data.draw(st.integers(2, 8)), data.draw(st.integers(2, 8))
+    bits, out_bits = data.draw(st.integers(2, 8)), data.draw(st.integers(2, 16))
     zero = data.draw(st.integers(0, 2**bits - 1))
     grids = Grids((zero,), data.draw(st.integers(0, 2**out_bits - 1)), (bits,), out_bits)
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 10**6)))
@@ -208,7 +208,7 @@ def check(op: Conv | Linear, shape: tuple[int, ...], data: st.DataObject) -> Non
     values = {"x": Value("x", shape, bits), "y": Value("y", op.out_shape([shape]), out_bits)}
     constants = random_constants(op, values, grids, generator)
     got = op.run([x], grids, constants, noise)
-    assert got.dtype == torch.uint8
+    assert got.dtype == (torch.uint8 if out_bits <= 8 else torch.int32)
     assert tuple(got.shape[1:]) == values["y"].shape
     np.testing.assert_array_equal(got.numpy(), slow_run(op, x, grids, constants, noise))
 
@@ -326,8 +326,8 @@ def test_gaussian_bias_has_its_deviation() -> None:
 
 def test_declared_constants_are_in_the_order_of_the_file() -> None:
     op, _ = gaussian_layer(Weights("gaussian", 3, sigma_bits=5, site=4, grids=2, bias_site=5))
-    declared = {c.name: (c.shape, c.bits, c.signed) for c in op.constants({})}
-    assert declared == {
+    held = op.constants({"y": Value("y", (50,), 8)})
+    assert {c.name: (c.shape, c.bits, c.signed) for c in held} == {
         "mean": ((50, 60), 3, True),
         "sigma": ((50, 60), 5, False),
         "noise_multiplier": ((50,), 32, True),
@@ -343,11 +343,15 @@ def test_declared_constants_are_in_the_order_of_the_file() -> None:
         "high": ((1,), 8, False),
     }
     paper = Weights("gaussian", 8, affine=True, per_channel=False, grids=0)
-    shapes = {c.name: c.shape for c in paper.constants((4, 2, 3, 3))}
+    shapes = {c.name: c.shape for c in paper.constants((4, 2, 3, 3), 8)}
     assert shapes["mix"] == (2,)
     assert shapes["mix_shift"] == shapes["mean_zero"] == shapes["weight_zero"] == shapes["multiplier"] == (1,)
     point = Weights("point", 4, affine=True)
-    assert [c.name for c in point.constants((4, 2))][:3] == ["weight", "weight_zero", "bias"]
+    assert [c.name for c in point.constants((4, 2), 8)][:3] == ["weight", "weight_zero", "bias"]
+    # a byte each, or as wide as the codes that they limit.
+    for bits, width in ((2, 8), (8, 8), (9, 9), (16, 16)):
+        *_, low, high = point.constants((4, 2), bits)
+        assert (low.name, low.bits, high.name, high.bits) == ("low", width, "high", width)
 
 
 def test_multiply_accumulates() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qbayes.errors import BadInput
+from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.quant.precision import BITS, OF_A_LAYER, Precision
 
 bits = st.integers(2, 8)
@@ -26,7 +27,7 @@ OTHERS = {
     "weight_scheme": st.sampled_from(["symmetric", "affine"]),
     "activation_scheme": st.sampled_from(["symmetric", "affine"]),
     "input": st.none() | bits,
-    "output": st.none() | bits,
+    "output": st.none() | st.just("auto") | st.integers(2, 16),
     "noise": bits,
     "gaussian": st.sampled_from(["keep", "single"]),
     "mask": st.sampled_from(["exact", "product"]),
@@ -78,10 +79,40 @@ def test_json_lacking_or_adding_a_field_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", BITS)
-@pytest.mark.parametrize("value", [0, 1, 9, -3, 4.0, "4", True, [4]])
+@pytest.mark.parametrize("value", [0, 1, 17, -3, 4.0, "4", True, [4], "AUTO"])
 def test_bits_outside_2_to_8_are_refused(name: str, value: Any) -> None:
+    most = 16 if name == "output" else 8
+    with pytest.raises(BadInput, match=f"{name} must be a whole number of bits from 2 to {most}"):
+        Precision(**{name: value})
+
+
+@pytest.mark.parametrize("name", [name for name in BITS if name != "output"])
+@pytest.mark.parametrize("value", [9, 16, "auto"])
+def test_only_outputs_may_be_wider_than_a_byte_or_automatic(name: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"{name} must be a whole number of bits from 2 to 8"):
         Precision(**{name: value})
+    assert Precision(output=value).output == value
+
+
+def test_an_output_that_is_too_wide_is_told_in_three_parts() -> None:
+    with pytest.raises(BadInput) as caught:
+        Precision(output=17)
+    must = "output must be a whole number of bits from 2 to 16, or None to follow activation, or 'auto'"
+    assert (caught.value.must, caught.value.got, caught.value.do) == (must, "17", "change output")
+
+
+def test_the_likelihood_settles_the_bits_of_the_outputs() -> None:
+    """8 for class scores, 16 for a regression; what was said stays as it was said."""
+    classes, target = Categorical(3), Gaussian((2,))
+    automatic = Precision(4, 4, overrides={"a": {"weight": 2}})
+    assert (automatic.output, automatic.output_bits) == ("auto", 8)
+    assert automatic.for_likelihood(classes) == dataclasses.replace(automatic, output=8)
+    assert automatic.for_likelihood(target) == dataclasses.replace(automatic, output=16)
+    for output in (None, 2, 8, 9, 16):
+        said = Precision(4, 4, output=output)
+        assert said.for_likelihood(classes) == said.for_likelihood(target) == said
+    assert Precision.preset("paper").for_likelihood(target).output_bits == 7
+    assert Precision.from_json({**automatic.to_json(), "output": 8}).for_likelihood(target).output_bits == 8
 
 
 def test_only_input_output_and_sigma_may_follow() -> None:

@@ -26,7 +26,7 @@ Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]
 
 
-@pytest.mark.parametrize("kind", ["every", "heads", "constant"])
+@pytest.mark.parametrize("kind", ["every", "heads", "constant", "wide"])
 @pytest.mark.parametrize("members", [1, 3])
 def test_equal_when_opened(kind: str, members: int, make_program: Make, run_ops: Run, tmp_path: Path) -> None:
     program = make_program(kind, members)
@@ -65,6 +65,20 @@ def test_the_file_is_what_the_documentation_says(make_program: Make, tmp_path: P
     # the first constant: 20 weights of 4 bits, two to a byte, the first in the lower half.
     weights = program.members[0].constants["first"]["weight"].flatten()
     assert codes[0, :10].tolist() == [(int(a) & 15) | (int(b) & 15) << 4 for a, b in weights.view(10, 2)]
+
+
+def test_wide_zero_points_take_two_bytes(make_program: Make, tmp_path: Path) -> None:
+    """Of two values of 8 bits and heads of 16 and 11; also the clamps of the heads take two bytes."""
+    program, narrow = make_program("wide", members=2), make_program("heads", members=2)
+    assert member_bytes(program) == member_bytes(narrow) + 2 * (2 + 1)
+    path = program.save(tmp_path / "p.qbayes")
+    with safe_open(path, "pt") as file:
+        codes = file.get_tensor("codes")
+    first, second, *heads = [program.members[1].zeros[name] for name in program.value_order()]
+    wide = [byte for zero in heads for byte in (zero & 255, zero >> 8)]
+    assert max(heads) > 255
+    assert codes[1, -6:].tolist() == [first, second, *wide]
+    assert Program.open(path).equals(program)
 
 
 def resnet(kind: str, bits: int, masks: bool) -> tuple[list[Op], dict[str, int]]:
@@ -256,7 +270,10 @@ HEADERS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda h: h["ops"][0].__setitem__(3, ""), "as qbayes writes it|printable"),
     (lambda h: h["ops"][0].__setitem__(3, "x"), "written once"),
     (lambda h: h["ops"][0].__setitem__(4, True), "whole number"),
-    (lambda h: h["ops"][0].__setitem__(4, 16), "2 to 8 bits"),
+    (lambda h: h["ops"][0].__setitem__(4, 16), "must read codes of at most 8 bits"),
+    (lambda h: h["ops"][1].__setitem__(4, 17), "2 to 16 bits"),
+    (lambda h: h["ops"][1].__setitem__(4, 16), "the codes of a member must take"),
+    (lambda h: h["input"].__setitem__(2, 16), "2 to 8 bits"),
     (lambda h: h["ops"][0].__setitem__(6, 10**30), "whole number"),
     (lambda h: h["ops"][0][5].__setitem__(0, "exact"), "one of"),
     (lambda h: h["ops"][0][5].__setitem__(8, False), "whole number"),

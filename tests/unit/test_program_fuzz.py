@@ -22,7 +22,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from qbayes.errors import BadFile
-from qbayes.integer.ops import AvgPool, Conv, MaxPool
+from qbayes.integer.ops import AvgPool, Conv, MaxPool, type_of_codes
 from qbayes.integer.program import Program
 from qbayes.integer.program_file import content_hash
 from qbayes.integer.program_record import write_text
@@ -59,7 +59,7 @@ def damaged(payload: bytes, rng: random.Random, count: int) -> Iterator[bytes]:
         yield bytes(data)
 
 
-@pytest.mark.parametrize("kind", ["every", "constant"])
+@pytest.mark.parametrize("kind", ["every", "constant", "wide"])
 def test_damage_is_refused_or_changes_nothing(kind: str, make_program: Make, tmp_path: Path) -> None:
     program = make_program(kind, members=1)
     path = program.save(tmp_path / "p")
@@ -91,6 +91,8 @@ STRANGE: tuple[Any, ...] = (
         7,
         8,
         9,
+        16,
+        17,
         62,
         63,
         64,
@@ -190,7 +192,7 @@ def check_runs(program: Program, run: Run) -> None:
     codes[1], codes[2] = 0, top
     for name, found in run(program, 0, codes).items():
         value = program.values[name]
-        assert found.dtype == torch.uint8
+        assert found.dtype == type_of_codes(value.bits)
         assert tuple(found.shape) == (6, *value.shape), name
         assert int(found.max()) < 1 << value.bits, name
     for head in program.outputs.values():
@@ -212,7 +214,9 @@ def outcome(path: Path, program: Program, run: Run) -> str:
     return "runs"
 
 
-@pytest.mark.parametrize(("kind", "count"), [("every", 500), ("heads", 500), ("constant", 300)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("every", 500), ("heads", 500), ("constant", 300), ("wide", 500)]
+)
 def test_edits_with_right_hashes(
     kind: str, count: int, make_program: Make, run_ops: Run, tmp_path: Path
 ) -> None:

@@ -120,7 +120,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(
 def test_no_epochs_calibrate_only() -> None:
     task = blobs()
     posterior = fitted("pointwise", task)
-    made = quantize(posterior, task, budget=qb.Budget(epochs=0, batch_size=16))
+    made = quantize(posterior, task, budget=qb.Budget(epochs=0, batch_size=16), equalise=False)
     norm: Any = posterior.network[1]
     gain = norm.weight / (norm.running_var + norm.eps).sqrt()
     first = made.network.layer("0").weights
@@ -139,7 +139,7 @@ def test_deviations_are_trained_by_the_papers_scheme_only_and_no_kl_is_asked_for
     posterior = fitted("bbb", task)
     start = qb.prepare(posterior, qb.Precision.preset(preset))
     monkeypatch.setattr(GaussianLayer, "kl", lambda *_, **__: pytest.fail("QAT has no KL"))
-    made = quantize(posterior, task, qb.Precision.preset(preset))
+    made = quantize(posterior, task, qb.Precision.preset(preset), equalise=False)
     assert isinstance(start, QuantNetwork)
     for name in ("0", "3"):
         before, after = start.layer(name).weights, made.network.layer(name).weights
@@ -236,16 +236,18 @@ def test_members_that_need_other_grids_become_one_program() -> None:
     for name in states[0]:
         if name.endswith("weight_rho"):
             # a wide noise fits the weights' grid, a narrow one needs its own.
-            states[0][name] = torch.full_like(states[0][name], -4.0)
+            states[0][name] = torch.full_like(states[0][name], -3.0)
             states[1][name] = torch.full_like(states[1][name], -8.0)
     mixed = qb.Posterior.from_trained(posterior.network, task.signature, members=states)
     alone = [
-        quantize(qb.Posterior.from_trained(posterior.network, task.signature, members=[one]), task)
+        quantize(
+            qb.Posterior.from_trained(posterior.network, task.signature, members=[one]), task, equalise=False
+        )
         for one in states
     ]
     grids = [{int(v) for n, v in made.members[0].items() if n.endswith("grids")} for made in alone]
     assert grids[0] != grids[1]
-    made = quantize(mixed, task)
+    made = quantize(mixed, task, equalise=False)
     program = qb.load(qb.lower(made), backend="reference")
     x, _ = next(task.batches("test", 40))
     assert torch.equal(made.predict(x, 4, 1).draws, program.predict(x, 4, 1).draws)

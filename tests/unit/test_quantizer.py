@@ -373,3 +373,18 @@ def test_bad_construction() -> None:
         Quantizer(1, rule="minmax", signed=True, symmetric=True)
     with pytest.raises(BadInput, match="one scale a tensor"):
         Quantizer(8, rule="minmax", signed=False, symmetric=True, channels=3, weight=False)
+
+
+@pytest.mark.parametrize("rule", ["minmax", "mse", "ema"])
+def test_headroom_reaches_beyond_both_ends(rule: str) -> None:
+    """[−1, 3] with an eighth of its width on each side is [−1.5, 3.5]; the range begins at 0 at the least."""
+    for data, ends in (
+        ([-1.0, 0.5, 3.0], (-1.5, 3.5)),
+        ([2.0, 4.0], (-0.5, 4.5)),
+        ([-4.0, -2.0], (-4.5, 0.5)),
+    ):
+        roomy = Quantizer(16, rule=rule, signed=False, symmetric=False, headroom=1 / 8)
+        roomy.calibrate(torch.tensor(data))
+        scale, zero = roomy.grid()
+        low, high = (float(scale * (code - zero)) for code in (roomy.low, roomy.high))
+        assert (low, high) == pytest.approx(ends, abs=2 * float(scale))

@@ -38,7 +38,7 @@ Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]
 
 
-@pytest.mark.parametrize("kind", ["every", "heads", "constant"])
+@pytest.mark.parametrize("kind", ["every", "heads", "constant", "wide"])
 def test_right_programs_pass(kind: str, make_program: Make) -> None:
     program = make_program(kind)
     assert [found.op for found in verify(program).ops] == [op.name for op in program.ops]
@@ -239,6 +239,10 @@ WRONG: list[tuple[Callable[[Program], Program], str]] = [
     (with_value("sum", name="total"), "those that the ops make"),
     (with_value("sum", bits=9), "'sum' must have codes of 2 to 8 bits"),
     (with_value("sum", bits=1), "2 to 8 bits"),
+    (with_value("x", bits=9), "'x' must have codes of 2 to 8 bits"),
+    (with_value("hidden", bits=9), "'paper' must read codes of at most 8 bits"),
+    (with_value("conv", bits=16), "'drop' must read codes of at most 8 bits"),
+    (with_value("head", bits=17), "'head' must have codes of 2 to 16 bits"),
     (with_value("x", bits=True), "whole number"),
     (with_value("max", bits=8), "'max' must keep the bits"),
     (with_op("up", factors=(50_000, 50_000)), r"at most 2\^28"),
@@ -386,3 +390,21 @@ def test_all_kinds_are_in_the_program_of_every_op(make_program: Make) -> None:
     }  # fmt: skip
     used = {Add, Affine, AvgPool, Concat, Conv, Mul, Pad, Reshape, Upsample}
     assert used <= {type(op) for op in program.ops}
+
+
+def test_wide_codes_are_for_answers_of_weighted_ops(make_program: Make) -> None:
+    """16 bits pass; a constant, zero-point or scale beyond them does not, nor do they beyond the head."""
+    wide = make_program("wide")
+    verify(wide)
+    for change, why in (
+        (with_value("head0", bits=17), "'head0' must have codes of 2 to 16 bits"),
+        (with_value("first", bits=9), "'head0' must read codes of at most 8 bits"),
+        (with_constant("head0", "high", 1 << 16), "'head0': high must lie in 0 … 65535"),
+        (with_constant("head1", "high", 1 << 11), "'head1': high must lie in 0 … 2047"),
+        (with_member(zeros={"head1": 1 << 11}), "zero-point of 'head1' must be a code of 11 bits"),
+        # 2^119 times 255 is a float32, times 65535 it is none.
+        (with_member(scales={"head0": 2.0**119}), "the scale of 'head0'"),
+    ):
+        with pytest.raises(BadInput, match=re.escape(why)):
+            verify(change(make_program("wide")))
+    verify(with_member(scales={"head0": 2.0**111, "first": 2.0**119})(wide))

@@ -16,6 +16,7 @@ from qbayes.cli.lower import lower
 from qbayes.cli.predict import predict
 from qbayes.cli.quantize import quantize
 from qbayes.cli.study import study_app
+from qbayes.cli.study_export import export
 
 app = typer.Typer(
     name="qbayes",
@@ -31,6 +32,7 @@ app.command("inspect")(inspect)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
 app.command("bench")(bench)
+study_app.command("export")(export)
 app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
 app.command("list")(list_shelves)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from qbayes import Budget, NetworkPosterior, Precision
 
 _TOLD = (
-    "precision", "budget", "task", "seed", "keep", "freeze", "teacher", "optimiser", "seconds", "device",
+    "precision", "budget", "task", "seed", "keep", "freeze", "teacher", "optimiser", "equalise",
+    "seconds", "device",
 )  # fmt: skip
 _PRECISION = re.compile(r"[Ww](\d+)[Aa](\d+)")
 
@@ -56,9 +57,13 @@ def quantize(
         float, typer.Option(help="Share of the epochs after which ranges stop following the data.")
     ] = 0.5,
     teacher: Annotated[
-        float, typer.Option(help="Share of the loss in which each draw imitates the float network's.")
-    ] = 0.0,
-    optimiser: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
+        float | None, typer.Option(help="Share of the loss in which each draw imitates the float network's.")
+    ] = None,
+    optimiser: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
+    equalise: Annotated[
+        bool | None,
+        typer.Option("--equalise/--no-equalise", help="Give channels one range before anything is rounded."),
+    ] = None,
     task: Annotated[
         str | None, typer.Option(help="Task to train on; by default the one it was fitted on.")
     ] = None,
@@ -87,8 +92,13 @@ def quantize(
         raise BadInput("the float posterior must stay", f"--out {out}, where it is", "choose another folder")
     check_folder(out, resume=resume, overwrite=overwrite)
     wanted = read_precision(preset, precision, weight, activation, set_ or [], override or [])
-    budget = _budget(
+    source = open_float_posterior(posterior, network)
+    chosen = task_for(source, task, data_dir, parse_settings("--task-set", task_set or []))
+    budget, how = _recipe(
         preset,
+        chosen.kind,
+        wanted.fewest_bits,
+        options.given(teacher=teacher, optimiser=optimiser, equalise=equalise),
         options.given(
             epochs=epochs,
             batch_size=batch_size,
@@ -100,12 +110,10 @@ def quantize(
             channels_last=channels_last,
         ),
     )
-    source = open_float_posterior(posterior, network)
-    chosen = task_for(source, task, data_dir, parse_settings("--task-set", task_set or []))
     if not quiet:
         shown = budget.for_rows(chosen.train_rows)
         note(_summary(wanted, shown, source, chosen.name))
-    how = {"keep": keep, "freeze": freeze, "teacher": teacher, "optimiser": optimiser}
+    how |= {"keep": keep, "freeze": freeze}
     made = _train(source, chosen, wanted, budget, seed, how, device, out, resume=resume, quiet=quiet)
     _print_result(made, posterior, out, as_json=as_json, quiet=quiet)
 
@@ -173,10 +181,15 @@ def _override(text: str) -> tuple[str, dict[str, Any]]:
     return pattern.strip(), {name: _plain(value) for name, value in given.items()}
 
 
-def _budget(preset: str, given: dict[str, Any]) -> "Budget":
-    from qbayes import qat_budget
+def _recipe(
+    preset: str, kind: str, bits: int, how: dict[str, Any], budget: dict[str, Any]
+) -> tuple["Budget", dict[str, Any]]:
+    """The preset's way to train for such tasks and bits, and what the user says instead."""
+    from qbayes.quant.recipe import qat_recipe
 
-    return qat_budget(preset, **given)
+    recipe = qat_recipe(preset, kind)
+    own = {"teacher": recipe.teacher, "optimiser": recipe.optimiser, "equalise": recipe.equalise}
+    return recipe.settled(bits, **budget), {**own, **how}
 
 
 def _train(
@@ -216,6 +229,7 @@ def _train(
 def _summary(precision: "Precision", budget: "Budget", source: "NetworkPosterior", task: str) -> str:
     members = len(source.members)
     epochs = f"{budget.epochs} epoch{'s' if budget.epochs > 1 else ''}"
+    outputs = precision.for_likelihood(source.signature.likelihood).output_bits
     trained = f"{epochs} of batches of {budget.batch_size}, learning rate {budget.learning_rate:g}"
     return (
         f"{precision.label} on {task}: {members} member{'s' if members > 1 else ''}, "
@@ -223,7 +237,7 @@ def _summary(precision: "Precision", budget: "Budget", source: "NetworkPosterior
         f"  weights      {precision.weight} bits, {precision.weight_scheme} by {precision.granularity}, "
         f"{precision.weight_range}\n"
         f"  activations  {precision.activation} bits, {precision.activation_scheme}, "
-        f"{precision.activation_range}; input {precision.input_bits}, outputs {precision.output_bits} bits"
+        f"{precision.activation_range}; input {precision.input_bits}, outputs {outputs} bits"
     )
 
 

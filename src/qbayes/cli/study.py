@@ -23,7 +23,9 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file, or the 
 StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Folder of the results; by default runs/NAME.")
 ]
-StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a study's results.")]
+StoreArgument = Annotated[
+    Path, typer.Argument(metavar="STORE", help="Folder of a study's results, or a CSV of them.")
+]
 
 
 @study_app.command("run")
@@ -129,15 +131,17 @@ def status(store: StoreArgument, as_json: AsJson = False) -> None:
 def report(
     store: StoreArgument,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the page; by default STORE/report.")
+        Path | None,
+        typer.Option("--out", help="Folder for the page; by default STORE/report. A CSV needs it."),
     ] = None,
     static: Annotated[bool, typer.Option("--static/--no-static", help="Figures as SVG and PDF too.")] = False,
 ) -> None:
     """Write the page of a study, finished or not: figures, claims, checks and the table.
 
     \b
-    Example:
+    Examples:
       qbayes study report runs/digits --static
+      qbayes study report docs/results/uci.csv --out runs/uci-report
     """
     page = _report(store, static=static, folder=folder)
     out().print(f"the report is {page}")
@@ -149,7 +153,7 @@ def compare(
     after: Annotated[Path, typer.Argument(metavar="STORE", help="The other one.")],
     as_json: AsJson = False,
 ) -> None:
-    """What moved between two stores, run by run, with intervals.
+    """What moved between two stores (or published tables), run by run, with intervals.
 
     \b
     Example:
@@ -254,7 +258,12 @@ def _report(store: Path, *, static: bool, folder: Path | None = None) -> Path:
     from qbayes.report.frame import Frame
     from qbayes.report.page import write_report
 
-    return write_report(Frame.read(store), folder or store / "report", static=static)
+    frame = Frame.read(store)
+    if folder is None and frame.table is not None:
+        raise BadInput(
+            "the report of a table needs a folder", f"{store} is a file", "add --out FOLDER for the page"
+        )
+    return write_report(frame, folder or store / "report", static=static)
 
 
 def _print_outcome(

@@ -19,6 +19,7 @@ from qbayes.integer.int8_ops import LARGEST_WEIGHT, Packed, Shape, Target, pack,
 from qbayes.integer.kernels_build import kernels, threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise
 from qbayes.integer.ops.weighted import Conv, Linear, Weighted
+from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.epsilon import epsilon_table
 from qbayes.quant.fixed_point import real
 
@@ -53,7 +54,13 @@ def int8_form(op: Weighted, grids: Grids, constants: Constants, row: tuple[int, 
 
 
 def int8_kernel(op: Weighted, grids: Grids, constants: Constants, row: tuple[int, ...]) -> Kernel:
-    """The op in int8, or in exact integers with the reason why."""
+    """The op in int8, or in exact integers with the reason why.
+
+    One product in float32, which is right to a code in 255, is not right to one in 65535.
+    """
+    if grids.out_bits > MOST_BITS:
+        why = f"int8 kernels round to bytes, not to {grids.out_bits} bits"
+        return exact_kernel(op, grids, constants, why)
     form = int8_form(op, grids, constants, row)
     if form.why is not None:
         return exact_kernel(op, grids, constants, form.why)

@@ -60,7 +60,7 @@ class Matrix(ctypes.Structure):
         *((name, _PTR) for name in ("weights", "noise", "biases")),
         *((name, _PTR) for name in ("weight_zeros", "multiplier", "second_multiplier", "shift", "factor")),
         *((name, _I64) for name in ("zero_step", "scale_step")),
-        *((name, _I32) for name in ("x_zero", "zero", "low", "high")),
+        *((name, _I32) for name in ("x_zero", "zero", "low", "high", "wide")),
     ]
 
 

@@ -55,7 +55,8 @@ static inline int64_t rounded_shift(int64_t v, int32_t places) {
 }
 
 /* The constants of a matrix, and the weights of each draw (of `noise` too, or NULL: a sum with a scale of its own).
- * `factor` is m / 2^s of each output where float64 rounds as the integers do, else NULL. */
+ * `factor` is m / 2^s of each output where float64 rounds as the integers do, else NULL; `wide` codes, of more than 8
+ * bits, are written as int32_t, the others as uint8_t. */
 struct matrix {
     int64_t inputs, outputs;
     const int8_t *const *weights, *const *noise;
@@ -64,7 +65,7 @@ struct matrix {
     const uint8_t *shift;
     const double *factor;
     int64_t zero_step, scale_step;
-    int32_t x_zero, zero, low, high;
+    int32_t x_zero, zero, low, high, wide;
 };
 
 /* With s from 17 to 43 a product that is no tie lies at least 2^-43 from one, and the error of a product below 2^9 is
@@ -76,18 +77,23 @@ void qbayes_finish_run(uint8_t *restrict out, const int32_t *restrict sums, cons
         out[o] = code(((double)sums[o] + (double)bias[o]) * factor[o], zero, low, high);
 }
 
-/* The outputs from `first` on: sums, spread and bias begin there. */
-static void finish(uint8_t *out, const struct matrix *a, int64_t first, int64_t outputs, const int32_t *sums,
-                   const int32_t *spread, const int32_t *bias) {
+/* The outputs of a line from `first` on: sums, spread and bias begin there. */
+static void finish(void *out, int64_t line, const struct matrix *a, int64_t first, int64_t outputs,
+                   const int32_t *sums, const int32_t *spread, const int32_t *bias) {
+    int64_t at = line * a->outputs + first;
     if (a->factor) {
-        qbayes_finish_run(out, sums, bias, a->factor + first, outputs, a->zero, a->low, a->high);
+        qbayes_finish_run((uint8_t *)out + at, sums, bias, a->factor + first, outputs, a->zero, a->low, a->high);
         return;
     }
     for (int64_t o = 0; o < outputs; o++) {
         int64_t c = (first + o) * a->scale_step, total = ((int64_t)sums[o] + bias[o]) * a->multiplier[c];
         if (spread) total += (int64_t)spread[o] * a->second_multiplier[c];
         int64_t q = rounded_shift(total, a->shift[c]) + a->zero;
-        out[o] = (uint8_t)(q < a->low ? a->low : q > a->high ? a->high : q);
+        q = q < a->low ? a->low : q > a->high ? a->high : q;
+        if (a->wide)
+            ((int32_t *)out)[at + o] = (int32_t)q;
+        else
+            ((uint8_t *)out)[at + o] = (uint8_t)q;
     }
 }
 
@@ -98,7 +104,7 @@ void qbayes_whole_run(int32_t *restrict out, const float *restrict in, int64_t c
 }
 
 /* The same from sums that float32 holds exactly; `spread` is NULL without a second one, all lines are of one draw. */
-int qbayes_sums(uint8_t *out, const float *sums, const float *spread, int64_t lines, const struct matrix *a,
+int qbayes_sums(void *out, const float *sums, const float *spread, int64_t lines, const struct matrix *a,
                 int32_t threads) {
     int failed = 0;
     SPLIT(first, end, lines, threads) {
@@ -107,7 +113,7 @@ int qbayes_sums(uint8_t *out, const float *sums, const float *spread, int64_t li
         for (int64_t l = first; whole && l < end; l++) {
             qbayes_whole_run(whole, sums + l * a->outputs, a->outputs);
             if (spread) qbayes_whole_run(second, spread + l * a->outputs, a->outputs);
-            finish(out + l * a->outputs, a, 0, a->outputs, whole, spread ? second : NULL, a->biases[0]);
+            finish(out, l, a, 0, a->outputs, whole, spread ? second : NULL, a->biases[0]);
         }
         free(whole);
     }
@@ -116,7 +122,7 @@ int qbayes_sums(uint8_t *out, const float *sums, const float *spread, int64_t li
 
 /* `lines` lines for each draw; all draws share the lines where x has no more than that. Some outputs at a time, so
  * that their widened weights stay in the cache while the lines pass. Returns 1 without memory. */
-int qbayes_lines(uint8_t *out, const uint8_t *x, int64_t x_lines, int64_t draws, int64_t lines,
+int qbayes_lines(void *out, const uint8_t *x, int64_t x_lines, int64_t draws, int64_t lines,
                  const struct matrix *a, int32_t threads) {
     int64_t wide = PADDED(a->inputs), tiles = (a->outputs + TILE - 1) / TILE;
     int failed = 0;
@@ -140,7 +146,7 @@ int qbayes_lines(uint8_t *out, const uint8_t *x, int64_t x_lines, int64_t draws,
                 run_lines(count, sums, rows, w, wide, outputs);
                 if (a->noise) run_lines(count, spread, rows, n, wide, outputs);
                 for (int64_t l = 0; l < count; l++)
-                    finish(out + (draw * lines + line + l) * a->outputs + from, a, from, outputs, sums + l * outputs,
+                    finish(out, draw * lines + line + l, a, from, outputs, sums + l * outputs,
                            a->noise ? spread + l * outputs : NULL, a->biases[draw] + from);
             }
         }

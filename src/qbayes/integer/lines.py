@@ -17,8 +17,9 @@ from qbayes.integer.backends.reference import rows_of_draws
 from qbayes.integer.int8 import centred_parts, drawn_codes, int8_form, typed
 from qbayes.integer.int8_ops import Packed, Target, pack, product
 from qbayes.integer.kernels_build import Kernels, Matrix, addresses, threads_for
-from qbayes.integer.ops.base import Constants, Grids, Noise
+from qbayes.integer.ops.base import Constants, Grids, Noise, type_of_codes
 from qbayes.integer.ops.weighted import Linear, Weighted
+from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.fixed_point import real
 
 # Weights up to which plain codes pay: fixed ones are packed once, and drawn ones for every call.
@@ -71,7 +72,7 @@ class LinesKernel(Kernel):
         self._packs = self._form.why is None and sums < _EXACT
         self._ones = torch.ones(op.features_out)
         self._zeros = torch.zeros(op.features_out, dtype=torch.int32)
-        self._held = _tensors(op, constants)  # what the structure points to
+        self._held = _tensors(op, constants, grids.out_bits)  # what the structure points to
         self._numbers = {
             "inputs": op.features_in,
             "outputs": op.features_out,
@@ -81,6 +82,7 @@ class LinesKernel(Kernel):
             "zero": grids.zero,
             "low": int(constants["low"]),
             "high": int(constants["high"]),
+            "wide": int(grids.out_bits > MOST_BITS),
         }
         self._points = None if op.is_stochastic else [self._weights(constants)]
         self._point_matrix = None if self._points is None else _Call(self._matrix, self._points)
@@ -95,7 +97,8 @@ class LinesKernel(Kernel):
     def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
         x, weights = inputs[0].contiguous(), self._points or drawn
         rows = x.shape[0] if self._points else noise.draws.numel() * noise.rows
-        out = torch.empty((rows, *x.shape[1:-1], self._numbers["outputs"]), dtype=torch.uint8)
+        shape = (rows, *x.shape[1:-1], self._numbers["outputs"])
+        out = torch.empty(shape, dtype=type_of_codes(self.grids.out_bits))
         lines = x.view(-1, x.shape[-1])
         count = out.numel() // out.shape[-1] // len(weights)
         if self._are_few(count, weights):
@@ -164,8 +167,8 @@ class LinesKernel(Kernel):
         return LineWeights(plain, codes.get("noise"), codes["bias"].to(torch.int32).contiguous())
 
 
-def _tensors(op: Linear, constants: Constants) -> dict[str, Tensor]:
-    """The constants in the types that C reads; ``factor`` only where float64 rounds right."""
+def _tensors(op: Linear, constants: Constants, out_bits: int) -> dict[str, Tensor]:
+    """The constants in the types that C reads; ``factor`` only where float64 rounds right, to bytes."""
     shift, multiplier = constants["shift"].to(torch.uint8), constants["multiplier"].to(torch.int32)
     held = {
         "weight_zeros": torch.as_tensor(op.weights.zero(constants), dtype=torch.int32).reshape(-1),
@@ -175,6 +178,6 @@ def _tensors(op: Linear, constants: Constants) -> dict[str, Tensor]:
     least, most = _FLOAT64_SHIFTS
     if op.weights.accumulators == 2:
         held["second_multiplier"] = constants["second_multiplier"].to(torch.int32).contiguous()
-    elif least <= int(shift.min()) and int(shift.max()) <= most:
+    elif out_bits <= MOST_BITS and least <= int(shift.min()) and int(shift.max()) <= most:
         held["factor"] = real(multiplier, shift.long()).expand(op.features_out).contiguous()
     return held

@@ -6,7 +6,7 @@ is null where it is called like its op; shapes are not written, they follow from
 
 A member's scales are those of its values, then for each Gaussian op the root mean square of σ, 0 where it is
 not known. Its bytes are the constants of the ops in order, each packed to its bits and begun on a whole byte,
-then one byte for the zero-point of every value.
+then the zero-point of every value: one byte, or two (little endian) where its codes have more than 8 bits.
 """
 
 import json
@@ -93,7 +93,14 @@ def pack_member(program: Program, member: Member) -> bytes:
         pack(member.constants[op.name][constant.name], constant.bits, constant.signed)
         for op, constant in _all_constants(program)
     ]
-    return b"".join([*parts, bytes(member.zeros[name] for name in program.value_order())])
+    sizes = _zero_bytes(program)
+    zeros = [member.zeros[name].to_bytes(size, "little") for name, size in sizes.items()]
+    return b"".join([*parts, *zeros])
+
+
+def _zero_bytes(program: Program) -> dict[str, int]:
+    """How many bytes the zero-point of each value takes, in the order of the values."""
+    return {name: packed_bytes(1, program.values[name].bits) for name in program.value_order()}
 
 
 def scale_row(program: Program, member: Member) -> list[float]:
@@ -111,7 +118,7 @@ def _all_constants(program: Program) -> Iterator[tuple[Op, Constant]]:
 def member_bytes(program: Program) -> int:
     """What one member takes in the file's codes."""
     packed = sum(packed_bytes(math.prod(c.shape), c.bits) for _, c in _all_constants(program))
-    return packed + len(program.values)
+    return packed + sum(_zero_bytes(program).values())
 
 
 def unpack_members(program: Program, codes: Tensor, scales: Tensor) -> Iterator[Member]:
@@ -140,7 +147,10 @@ def _unpacked(program: Program, blob: memoryview, row: list[float]) -> Member:
         constants[op.name][constant.name] = found.view(constant.shape)
         start = stop
     names = program.value_order()
-    zeros = dict(zip(names, blob[start:].tolist(), strict=True))
+    zeros: dict[str, int] = {}
+    for name, width in _zero_bytes(program).items():
+        zeros[name] = int.from_bytes(blob[start : start + width], "little")
+        start += width
     scales = dict(zip(names, row, strict=False))
     sigmas = dict(zip(gaussian_ops(program), row[len(names) :], strict=True))
     return Member(zeros, scales, constants, {name: sigma for name, sigma in sigmas.items() if sigma != 0})

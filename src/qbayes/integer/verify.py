@@ -2,8 +2,9 @@
 
 For every op and member: types, shapes and widths fit, constants and zero-points lie in their ranges, sums
 stay in int32 and products in int64 (from the actual codes, or from the clamp where weights are sampled),
-clamps stay inside the codes of the output, values exist before they are read, and the outputs are what the
-likelihood reads. Whoever runs a program may rely on all of it, also for one that came from a hostile file.
+clamps stay inside the codes of the output, values exist before they are read, codes wider than a byte are
+made by weighted ops and read by none, and the outputs are what the likelihood reads. Whoever runs a program
+may rely on all of it, also for one that came from a hostile file.
 """
 
 import math
@@ -31,13 +32,14 @@ from qbayes.integer.pack import code_range
 from qbayes.integer.program import Member, Program
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature
+from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_OUTPUT_BITS
 
 MOST_OPS = 10_000
 MOST_MEMBERS = 10_000
 MOST_AXES = 16
 LONGEST_NAME = 200
-# |q − Z| is below 2^8, and float32 ends at 2^128 and loses digits below 2^−126.
-SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**119
+# float32 ends at 2^128 and loses digits below 2^−126; with n bits |q − Z| is below 2^n.
+SMALLEST_SCALE, LARGEST_NUMBER = 2.0**-100, 2.0**127
 
 
 @dataclass(frozen=True)
@@ -116,10 +118,13 @@ def propagate(ops: Sequence[Op], first: Value, bits: Sequence[int]) -> dict[str,
         require(op.output not in values, "every value must be written once", f"'{op.output}' again")
         missing = [name for name in op.inputs if name not in values]
         require(not missing, f"'{op.name}' must read values that are written before it", missing[:1])
+        wide = [name for name in op.inputs if values[name].bits > MOST_BITS]
+        require(not wide, f"'{op.name}' must read codes of at most {MOST_BITS} bits", wide[:1])
         shapes = [values[name].shape for name in op.inputs]
         check_resources(op, shapes)
         names.add(op.name)
-        values[op.output] = _checked_value(Value(op.output, op.out_shape(shapes), width))
+        most = MOST_OUTPUT_BITS if isinstance(op, Weighted) else MOST_BITS
+        values[op.output] = _checked_value(Value(op.output, op.out_shape(shapes), width), most)
     return values
 
 
@@ -138,11 +143,13 @@ def check_name(name: object, what: str) -> None:
     require(right, f"the name of {what} must be 1 to {LONGEST_NAME} printable characters", f"{name!r:.80}")
 
 
-def _checked_value(value: Value) -> Value:
+def _checked_value(value: Value, most: int = MOST_BITS) -> Value:
+    """``value`` with at most that many bits: the answers of a weighted op alone may have more than 8."""
     check_name(value.name, "a value")
     again = decode(Value, encode(value), f"the value '{value.name}'")
     require(again == value, f"the shape of '{value.name}' must be a tuple", value.shape)
-    require(2 <= value.bits <= 8, f"'{value.name}' must have codes of 2 to 8 bits", value.bits)
+    right = FEWEST_BITS <= value.bits <= most
+    require(right, f"'{value.name}' must have codes of {FEWEST_BITS} to {most} bits", value.bits)
     right = len(value.shape) <= MOST_AXES and all(length >= 1 for length in value.shape)
     require(right, f"'{value.name}' must have at most {MOST_AXES} axes, none empty", value.shape)
     count = math.prod(value.shape)
@@ -229,7 +236,7 @@ def _check_member(program: Program, member: Member, where: str) -> list[Bound]:
         zero, scale = member.zeros[name], member.scales[name]
         right = type(zero) is int and 0 <= zero < 1 << value.bits
         require(right, f"{where}: the zero-point of '{name}' must be a code of {value.bits} bits", zero)
-        right = SMALLEST_SCALE <= scale <= LARGEST_SCALE
+        right = SMALLEST_SCALE <= scale <= LARGEST_NUMBER / (1 << value.bits)
         require(
             right, f"{where}: the scale of '{name}' must be above 0 and S (q − Z) finite in float32", scale
         )

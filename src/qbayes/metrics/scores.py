@@ -8,6 +8,8 @@ from typing import Any, Literal
 from qbayes.errors import BadInput, unknown_name
 
 Numbers = dict[str, float]
+# what is behind these is no place where a score was taken.
+_WHOLE = ("confusion/", "spread/", "deviation/")
 # JSON has no such numbers: the NLL of a label that was given probability 0 is written as "inf".
 # Null is what older stores hold for any of them: which one it was is lost.
 NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan, None: math.nan}
@@ -62,7 +64,8 @@ def is_score(name: str) -> bool:
 
 
 def _key(name: str) -> str:
-    return name if name.startswith("confusion/") else name.rsplit("/", 1)[-1]
+    """What a number is of, without where: ``spread/nll`` is no score, but of a layer called so."""
+    return name if name.startswith(_WHOLE) else name.rsplit("/", 1)[-1]
 
 
 def written(numbers: Mapping[str, float]) -> dict[str, float | str]:

@@ -16,9 +16,11 @@ from torch import Tensor
 from qbayes.errors import BadInput
 
 FEWEST_BITS, MOST_BITS = 2, 8
+# of a network's answers: they are multiplied with nothing, so they need not fit a byte.
+MOST_OUTPUT_BITS = 16
 # the product of two scales of this size is still a normal float32 (2^-120 against 2^-126).
 SMALLEST_SCALE = 2.0**-60
-# 255 steps of it are still finite in float32.
+# 2^16 steps of it are still finite in float32.
 LARGEST_SCALE = 2.0**110
 # any scale is exact for a tensor of zeros; this one keeps biases fine where it is the scale of weights, and
 # multipliers below 2^31 where it is the scale of an output.
@@ -31,11 +33,14 @@ def code_range(bits: int, signed: bool, symmetric: bool) -> tuple[int, int]:
     """The smallest and the largest code of ``bits`` bits.
 
     Unsigned (activations): 0 … 2^n − 1. Signed (weights): −2^(n−1) … 2^(n−1) − 1, without the first where
-    the grid is symmetric.
+    the grid is symmetric. Only unsigned codes, those of a network's answers, may have more than 8 bits.
     """
-    if isinstance(bits, bool) or not isinstance(bits, int) or not FEWEST_BITS <= bits <= MOST_BITS:
+    most = MOST_BITS if signed else MOST_OUTPUT_BITS
+    if isinstance(bits, bool) or not isinstance(bits, int) or not FEWEST_BITS <= bits <= most:
         raise BadInput(
-            f"codes must have {FEWEST_BITS} … {MOST_BITS} bits", f"{bits!r}", "choose a width between them"
+            f"{'signed' if signed else 'unsigned'} codes must have {FEWEST_BITS} … {most} bits",
+            f"{bits!r}",
+            "choose a width between them",
         )
     if not signed:
         return 0, 2**bits - 1

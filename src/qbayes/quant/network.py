@@ -86,19 +86,24 @@ class QuantNetwork(nn.Module):
     @torch.no_grad()
     def without_rounding(self, x: Tensor) -> Tensor | dict[str, Tensor]:
         """The folded network in float, at its mean weights and without masks: what it was made from."""
+        return self._answers(self.float_values(x))
+
+    @torch.no_grad()
+    def float_values(self, x: Tensor) -> dict[str, Tensor]:
+        """What every layer of that float network gives, by name."""
         before = self.training
         nn.Module.train(self, False)
         switched = [quantizer for _, quantizer in self.quantizers() if quantizer.quantizing]
         for quantizer in switched:
             quantizer.quantizing = False
-        values: dict[str, Any] = {}
+        values: dict[str, Tensor] = {}
         for step in self.steps:
             inputs = [values[name] for name in step.inputs] if step.inputs else [x]
             values[step.name] = self.layer(step.name).simulate(*inputs)
         for quantizer in switched:
             quantizer.quantizing = True
         nn.Module.train(self, before)
-        return self._answers(values)
+        return values
 
     def layer(self, name: str) -> QuantLayer:
         found = self.layers[key_of(name)]
@@ -161,13 +166,15 @@ class QuantNetwork(nn.Module):
         finally:
             self.is_calibrating = False
             for _, quantizer in self.quantizers():
+                quantizer.end_calibration()
                 quantizer.calibrating, quantizer.quantizing = False, True
                 quantizer.observing = True
 
-    def observe(self, on: bool) -> None:
-        """Let ranges follow the data in training, or freeze them."""
+    def observe(self, on: bool) -> bool:
+        """Let ranges follow the data in training, or freeze them; gives back ``on``."""
         for _, quantizer in self.quantizers():
             quantizer.observing = on
+        return on
 
 
 def _settle_loaded(module: nn.Module, keys: object) -> None:

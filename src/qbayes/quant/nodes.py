@@ -68,6 +68,15 @@ class Graph:
                 waiting += node.inputs
         self.nodes = [node for node in self.nodes if id(node) in needed or node.kind == "input"]
 
+    def ends(self) -> set[int]:
+        """The ids of the weighted nodes whose own output is a head, and which no other node reads.
+
+        Only their codes may be wider than a byte: an accumulator of 32 bits can be rounded to any width, and
+        nothing multiplies the result.
+        """
+        heads = [node for node in self.heads.values() if node.kind == "weighted"]
+        return {id(node) for node in heads if not self.users(node)}
+
     def producers(self, nodes: Iterable[Node]) -> set[int]:
         """The ids of the computed nodes whose codes reach ``nodes`` unchanged but for moving."""
         found: set[int] = set()

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from qbayes.errors import BadInput, nearest, unknown_name
-from qbayes.quant.affine import FEWEST_BITS, MOST_BITS
+from qbayes.posterior.likelihood import Categorical, Likelihood
+from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_OUTPUT_BITS
 from qbayes.quant.quantizers import QUANTIZERS
 
 Override = tuple[str, tuple[tuple[str, int | str | None], ...]]
@@ -18,6 +19,9 @@ Overrides = tuple[Override, ...]
 
 BITS = ("weight", "activation", "input", "output", "noise", "sigma")
 FOLLOWS = {"input": "activation", "output": "activation", "sigma": "weight"}
+AUTO = "auto"
+# the most bits of what may have more than 8.
+MOST = {"output": MOST_OUTPUT_BITS}
 RANGES = ("weight_range", "activation_range")
 OF_A_LAYER = ("weight", "activation", "granularity", "weight_range", "activation_range", "sigma")
 # what differs from the default in the paper's scheme: one affine grid a tensor, ranges by moving averages, n
@@ -37,10 +41,15 @@ PAPER: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Precision:
-    """Bits (2 … 8) and grids; a small value that checks itself.
+    """Bits (2 … 8, of the outputs 2 … 16) and grids; a small value that checks itself.
 
     ``input``, ``output`` and ``sigma`` may be None: they then follow ``activation``, ``activation`` and
-    ``weight``. ``noise`` are the bits of ε. ``gaussian="keep"`` gives the noise of Gaussian weights an
+    ``weight``. ``output="auto"`` is 8 bits for class scores, and 16 for the heads of a regression: 255 steps
+    over the range of a target show beside a small noise, and rounding the last layer's 32-bit sums to 16 bits
+    costs nothing. More than 8 bits have only heads that come from a weighted layer (``Linear``, ``Conv``) and
+    that nothing else reads; other heads have 8 then.
+
+    ``noise`` are the bits of ε. ``gaussian="keep"`` gives the noise of Gaussian weights an
     accumulator of its own wherever the weights' grid would lose it; ``"single"`` rounds σ·ε on its own grid
     and the sum on the weights' (the paper's). ``mask="exact"`` is one bit with 1/(1−p) in the scale;
     ``"product"`` rounds the mask with the scale of the product (the paper's).
@@ -57,7 +66,7 @@ class Precision:
     weight_range: str = "lsq"
     activation_range: str = "lsq"
     input: int | None = 8
-    output: int | None = 8
+    output: int | Literal["auto"] | None = AUTO
     noise: int = 8
     sigma: int | None = None
     gaussian: Literal["keep", "single"] = "keep"
@@ -99,16 +108,31 @@ class Precision:
         return f"W{self.weight}A{self.activation}"
 
     @property
+    def fewest_bits(self) -> int:
+        """Those of weights or activations, whichever are fewer."""
+        return min(self.weight, self.activation)
+
+    @property
     def input_bits(self) -> int:
         return self.activation if self.input is None else self.input
 
     @property
     def output_bits(self) -> int:
+        """8 for ``"auto"``, unless ``for_likelihood`` has settled it."""
+        if self.output == AUTO:
+            return MOST_BITS
         return self.activation if self.output is None else self.output
 
     @property
     def sigma_bits(self) -> int:
         return self.weight if self.sigma is None else self.sigma
+
+    def for_likelihood(self, likelihood: Likelihood) -> "Precision":
+        """The precision with ``output="auto"`` as a number: 8 for class scores, 16 for a regression."""
+        if self.output != AUTO:
+            return self
+        bits = MOST_BITS if isinstance(likelihood, Categorical) else MOST_OUTPUT_BITS
+        return dataclasses.replace(self, output=bits)
 
     def for_layer(self, name: str) -> "Precision":
         """The precision of the layer ``name``: overrides that match it merged in, none left."""
@@ -158,13 +182,15 @@ class Precision:
 
     def _check_bits(self, name: str) -> None:
         value = getattr(self, name)
-        if value is None and name in FOLLOWS:
+        if (value is None and name in FOLLOWS) or (name == "output" and value == AUTO):
             return
+        most = MOST.get(name, MOST_BITS)
         # True is an int to Python.
-        if isinstance(value, bool) or not isinstance(value, int) or not FEWEST_BITS <= value <= MOST_BITS:
+        if isinstance(value, bool) or not isinstance(value, int) or not FEWEST_BITS <= value <= most:
             more = f", or None to follow {FOLLOWS[name]}" if name in FOLLOWS else ""
+            more += f", or '{AUTO}'" if name == "output" else ""
             raise BadInput(
-                f"{name} must be a whole number of bits from {FEWEST_BITS} to {MOST_BITS}{more}",
+                f"{name} must be a whole number of bits from {FEWEST_BITS} to {most}{more}",
                 f"{value!r:.200}",
                 f"change {name}",
             )

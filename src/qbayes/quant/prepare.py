@@ -14,6 +14,7 @@ from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
+from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.convert import graph_of
 from qbayes.quant.fold import fold, folded_bias, folded_weight
 from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
@@ -46,10 +47,18 @@ from qbayes.quant.network import QuantNetwork, Step
 from qbayes.quant.nodes import COMPUTED, Graph, Node
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantizer import Quantizer
+from qbayes.quant.quantizers import QUANTIZERS
 from qbayes.quant.trace import EXAMPLE_ROWS
 
 # rounding in float32 stays far below; a wrong graph lies far above.
 _LARGEST_ERROR, _LEAST_ERROR = 1e-2, 1e-6
+# in place of a learned range, for codes of more than 8 bits: so many leave nothing to trade by clipping,
+# and a gradient of the size that suits steps of 1/255 would throw steps of 1/65535 about.
+WIDE_RULE = "minmax"
+# … and they reach further than what was seen, by this share of it at each end. That costs a third of a bit;
+# rounding inside of the network, and rows not yet seen, take some answers beyond those of calibration, and
+# one that is clipped is off by many steps.
+WIDE_HEADROOM = 1 / 8
 
 
 def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) -> nn.Module:
@@ -65,11 +74,16 @@ def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) 
     if not 0 <= member < len(posterior.networks):
         count = len(posterior.networks)
         raise BadInput(f"the member must be 0 … {count - 1}", f"{member}", "choose one of the members")
-    return quantised_module(posterior.networks[member], posterior.signature.input_shape, precision)
+    signature = posterior.signature
+    settled = precision.for_likelihood(signature.likelihood)
+    return quantised_module(posterior.networks[member], signature.input_shape, settled)
 
 
 def quantised_module(network: nn.Module, input_shape: tuple[int, ...], precision: Precision) -> nn.Module:
-    """As ``prepare``, for a module; a constant noise stays around it in float, as part of the likelihood."""
+    """As ``prepare``, for a module; a constant noise stays around it in float, as part of the likelihood.
+
+    What the likelihood decides of the precision (``Precision.for_likelihood``) is the caller's to settle.
+    """
     if isinstance(network, ConstantNoise):
         inner = quant_network(network.network, input_shape, precision)
         wrapped = ConstantNoise(inner, tuple(network.tenth_log_variance.shape))
@@ -80,7 +94,8 @@ def quantised_module(network: nn.Module, input_shape: tuple[int, ...], precision
 
 def requantised(network: nn.Module, signature: Signature, precision: Mapping[str, Any]) -> nn.Module:
     """The fake-quantised structure of a saved posterior, into which its state is then read."""
-    return quantised_module(network, signature.input_shape, Precision.from_json(precision)).eval()
+    settled = Precision.from_json(precision).for_likelihood(signature.likelihood)
+    return quantised_module(network, signature.input_shape, settled).eval()
 
 
 def quant_network(network: nn.Module, input_shape: tuple[int, ...], precision: Precision) -> QuantNetwork:
@@ -149,6 +164,7 @@ class Builder:
     def __init__(self, graph: Graph, precision: Precision) -> None:
         self.graph, self.precision = graph, precision
         self.answers = graph.producers(graph.heads.values())
+        self.ends = graph.ends()
         self.weights: dict[int, nn.Module] = {}
 
     def build(self) -> QuantNetwork:
@@ -165,13 +181,21 @@ class Builder:
         # the ends have bits of their own, but what is said of a layer by name comes first.
         if not self.precision.overrides_activation(node.layer):
             if id(node) in self.answers:
-                bits = self.precision.output_bits
+                bits = self._output_bits(node)
             if node.kind == "input":
                 bits = self.precision.input_bits
         # the input's range is that of the data: there is nothing to trade by moving it.
         learn = node.kind != "input"
         symmetric = at.activation_scheme == "symmetric"
-        return Quantizer(bits, rule=at.activation_range, signed=False, symmetric=symmetric, learn=learn)
+        rule, headroom = at.activation_range, 0.0
+        if bits > MOST_BITS:
+            rule, headroom = WIDE_RULE if QUANTIZERS[rule].learned else rule, WIDE_HEADROOM
+        return Quantizer(bits, rule=rule, signed=False, symmetric=symmetric, learn=learn, headroom=headroom)
+
+    def _output_bits(self, node: Node) -> int:
+        """More than 8 bits only where a weighted layer makes the head and nothing else reads it."""
+        bits = self.precision.output_bits
+        return bits if id(node) in self.ends else min(bits, MOST_BITS)
 
     def weight_quantizer(self, at: Precision, channels: int) -> Quantizer:
         return Quantizer(

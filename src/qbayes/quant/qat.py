@@ -8,38 +8,23 @@ is fine-tuned by itself, with ranges of its own.
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from qbayes.errors import Interrupted, RunFailed, unknown_name
+from qbayes.errors import Interrupted, RunFailed
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
 from qbayes.quant.precision import Precision
-from qbayes.quant.quantisation import Keep, Optimiser, Quantisation, descent, network_of, settled
+from qbayes.quant.quantisation import Keep, Quantisation, descent, network_of, settled
+from qbayes.quant.recipe import Optimiser, qat_recipe
 from qbayes.quant.teacher import student_state
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.fit import check_overwriting, choose_device, state_hash
 from qbayes.training.loop import Loop
 from qbayes.training.progress import TrainingProgress
-
-# Our recipe, found by measurement (docs/results/integers.md), and the paper's.
-QAT_BUDGETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {
-        "epochs": 10, "least_steps": 200, "batch_size": 128, "learning_rate": 1e-2, "clip": 1.0,
-    },
-    "paper": {"epochs": 10, "batch_size": 256, "learning_rate": 1e-5},
-}  # fmt: skip
-
-
-def qat_budget(preset: str = "default", **overrides: Any) -> Budget:
-    """The budget of quantisation-aware training, as ``preset`` (default or paper) has it."""
-    if preset not in QAT_BUDGETS:
-        raise unknown_name("preset of quantisation", preset, QAT_BUDGETS)
-    return Budget.from_options(QAT_BUDGETS[preset], **overrides)
 
 
 def quantize(
@@ -51,8 +36,9 @@ def quantize(
     seed: int = 0,
     keep: Keep = "last",
     freeze: float = 0.5,
-    teacher: float = 0.0,
-    optimiser: Optimiser = "sgd",
+    teacher: float | None = None,
+    optimiser: Optimiser | None = None,
+    equalise: bool | None = None,
     device: str | torch.device = "auto",
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -63,11 +49,26 @@ def quantize(
     ``budget.epochs = 0`` only calibrates. ``keep="best"`` keeps the epoch with the least validation NLL
     instead of the last. Ranges that follow the data (minmax, ema, …) do so for the first ``freeze`` of the
     epochs and are frozen after; learned ones (lsq) are set by calibration and then trained. ``teacher`` is
-    the share of the loss in which each draw imitates the float network's (``qbayes.quant.teacher``).
+    the share of the loss in which each draw imitates the float network's (``qbayes.quant.teacher``);
+    ``equalise`` gives channels one range before anything is rounded (``qbayes.quant.equalise``). What is not
+    given is as the default recipe has it for this kind of task (``qbayes.quant.recipe``).
     """
+    recipe = qat_recipe(kind=task.kind if isinstance(task, Task) else "classification")
     precision = Precision() if precision is None else precision
-    budget = qat_budget() if budget is None else budget
-    asked = Quantisation(posterior, task, precision, budget, seed, keep, freeze, teacher, optimiser)
+    if budget is None and isinstance(precision, Precision):
+        budget = recipe.settled(precision.fewest_bits)
+    asked = Quantisation(
+        posterior,
+        task,
+        precision,
+        Budget() if budget is None else budget,
+        seed,
+        keep,
+        freeze,
+        recipe.teacher if teacher is None else teacher,
+        recipe.optimiser if optimiser is None else optimiser,
+        recipe.equalise if equalise is None else equalise,
+    )
     return quantize_members(asked, device=device, checkpoint=checkpoint, resume=resume, progress=progress)
 
 

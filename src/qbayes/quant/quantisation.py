@@ -22,10 +22,12 @@ from qbayes.posterior.save import state_to
 from qbayes.posterior.signature import Signature
 from qbayes.posterior.transform import Standardize
 from qbayes.provenance import device_name, versions
+from qbayes.quant.equalise import equalise
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quantised_module
+from qbayes.quant.recipe import OPTIMISERS, Optimiser
 from qbayes.quant.teacher import Imitation, Taught
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
@@ -33,8 +35,6 @@ from qbayes.training.loop import derived_seed
 
 Keep = Literal["last", "best"]
 KEEPS = ("last", "best")
-Optimiser = Literal["sgd", "adam"]
-OPTIMISERS = ("sgd", "adam")
 MOMENTUM = 0.9
 # rows that set the ranges before training, in batches of the budget's size.
 CALIBRATION_ROWS = 2048
@@ -43,7 +43,7 @@ _SAME_SCALE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Quantisation:
-    """The arguments of ``quantize``; ``budget`` is settled for the task's rows."""
+    """The arguments of ``quantize``, all of them said: budget and precision are settled for the task."""
 
     posterior: NetworkPosterior
     task: Task
@@ -54,11 +54,14 @@ class Quantisation:
     freeze: float = 0.5
     teacher: float = 0.0
     optimiser: Optimiser = "sgd"
+    equalise: bool = False
 
     def __post_init__(self) -> None:
         noise.check_seed(self.seed)
         _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
         check_share("teacher", self.teacher)
+        if not isinstance(self.equalise, bool):
+            raise BadInput("equalise must be true or false", f"{self.equalise!r}", "leave it out")
         if self.teacher > 0 and self.budget.compile:
             raise BadInput(
                 "a network with its teacher is not compiled",
@@ -68,6 +71,8 @@ class Quantisation:
         if self.optimiser not in OPTIMISERS:
             raise unknown_name("optimiser of quantisation", str(self.optimiser), OPTIMISERS)
         object.__setattr__(self, "budget", self.budget.for_rows(self.task.train_rows))
+        likelihood = self.task.signature.likelihood
+        object.__setattr__(self, "precision", self.precision.for_likelihood(likelihood))
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -80,6 +85,7 @@ class Quantisation:
             "freeze": self.freeze,
             "teacher": self.teacher,
             "optimiser": self.optimiser,
+            "equalise": self.equalise,
         }
 
     @property
@@ -93,17 +99,24 @@ class Quantisation:
 
     @torch.no_grad()
     def calibrate(self, module: nn.Module, member: int, device: torch.device) -> None:
-        """Set the ranges from training rows."""
+        """Set the ranges from training rows, of channels that were equalised by them."""
         cuda = [device] if device.type == "cuda" else []
-        order = torch.Generator().manual_seed(derived_seed(self.seed, "calibration", member))
+        batches = self._calibration_rows(member, device)
+        if self.equalise:
+            equalise(network_of(module), batches)
         with torch.random.fork_rng(devices=cuda), network_of(module).calibrating():
             torch.manual_seed(derived_seed(self.seed, "calibration noise", member))
-            seen = 0
-            for x, _ in self.task.training_batches(self.budget.batch_size, order, device, 0):
+            for x in batches:
                 module(x)
-                seen += len(x)
-                if seen >= CALIBRATION_ROWS:
-                    break
+
+    def _calibration_rows(self, member: int, device: torch.device) -> list[Tensor]:
+        order = torch.Generator().manual_seed(derived_seed(self.seed, "calibration", member))
+        found: list[Tensor] = []
+        for x, _ in self.task.training_batches(self.budget.batch_size, order, device, 0):
+            found.append(x)
+            if sum(map(len, found)) >= CALIBRATION_ROWS:
+                break
+        return found
 
     def trainable(self, module: nn.Module, member: int) -> nn.Module:
         """What is trained: the prepared module, or a copy of it beside the float network that teaches."""

@@ -30,9 +30,11 @@ class Quantizer(nn.Module):
     ``signed`` codes are for weights, unsigned ones for activations; ``channels`` gives each slice along
     ``axis`` a scale of its own (weights only). ``weight`` says whether each call sees the whole of one tensor
     (by default: signed, or per channel) and not a batch of many. ``learn=False`` keeps the scale of a learned
-    rule as data set it. In training, calls are observed unless ``observing`` is off; nothing is rounded where
-    ``quantizing`` is off. While ``calibrating``, every call sets the range, a learned one too, and must be
-    finite.
+    rule as data set it. ``headroom`` is how far the codes reach beyond each end of the rule's range,
+    as a share of its width.
+
+    In training, calls are observed unless ``observing`` is off; nothing is rounded where ``quantizing`` is
+    off. While ``calibrating``, every call sets the range, a learned one too, and must be finite.
     """
 
     scale: Tensor
@@ -50,11 +52,12 @@ class Quantizer(nn.Module):
         axis: int = 0,
         learn: bool = True,
         weight: bool | None = None,
+        headroom: float = 0.0,
     ) -> None:
         super().__init__()
         self.bits, self.signed, self.symmetric = bits, signed, symmetric
         self.low, self.high = code_range(bits, signed, symmetric)
-        self.channels, self.axis = channels, axis
+        self.channels, self.axis, self.headroom = channels, axis, headroom
         self.weight = signed or channels is not None if weight is None else weight
         if channels is not None and not self.weight:
             raise BadInput(
@@ -69,6 +72,8 @@ class Quantizer(nn.Module):
         self.calibrating = False
         # `ready` for Python: a compiled step cannot branch on a tensor.
         self.started = False
+        # whether calibration saw data from which the range is still to be set.
+        self.unset = False
         self._allocate()
         self.register_load_state_dict_post_hook(_note_start)
 
@@ -130,7 +135,10 @@ class Quantizer(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, x: Tensor, where: str = "") -> None:
-        """Observe ``x``, whatever the mode; refuse it where it is not finite."""
+        """Observe ``x``, whatever the mode; refuse it where it is not finite.
+
+        While ``calibrating``, more is to come: the range is set at the end.
+        """
         if not x.numel() or not bool(torch.isfinite(x).all()):
             bad = int((~torch.isfinite(x)).sum())
             raise BadInput(
@@ -138,9 +146,22 @@ class Quantizer(nn.Module):
                 f"{bad} of {x.numel()} are NaN or infinite" if x.numel() else "an empty tensor",
                 "check the data and the float network's activations; remove such rows",
             )
-        self._update(x)
+        if self.weight:
+            self._set_grid(*self._range_of_weights(x), torch.ones_like(self.ready))
+        else:
+            self._see(x)
+            self.unset = True
+            if not self.calibrating:
+                self.end_calibration()
         # the search of a learned rule costs as much as a small network's step: what was calibrated is kept.
         self.follows = not self.rule.learned
+
+    @torch.no_grad()
+    def end_calibration(self) -> None:
+        """Set the range from all that ``calibrate`` saw of activations: once, for the search is long."""
+        if self.unset:
+            self._set_grid(*self.rule.batch_range(self._state()), torch.ones_like(self.ready))
+            self.unset = False
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -163,21 +184,40 @@ class Quantizer(nn.Module):
             )
 
     def _update(self, x: Tensor) -> None:
+        if not self.weight:
+            sane = self._see(x)
+            self._set_grid(*self.rule.batch_range(self._state()), sane)
+            return
+        least, most = x.aminmax()
+        sane = torch.isfinite(least) & torch.isfinite(most)
+        self._set_grid(*self._range_of_weights(x), sane)
+
+    def _state(self) -> State:
+        return {name: getattr(self, PREFIX + name) for name in self._state_names}
+
+    def _see(self, x: Tensor) -> Tensor:
+        """Let the rule see activations; whether they are finite, or else they are passed over."""
         x = x.detach().float()
         least, most = x.aminmax()
         # a NaN or an infinity anywhere shows in the extremes.
         sane = torch.isfinite(least) & torch.isfinite(most)
-        if self.weight:
-            rows = x.reshape(1, -1) if self.channels is None else x.movedim(self.axis, 0).flatten(1)
-            low, high = self.rule.row_range(rows)
-            if self.channels is None:
-                low, high = low[0], high[0]
-        else:
-            before: State = {name: getattr(self, PREFIX + name) for name in self._state_names}
-            after = self.rule.update(x, least, most, before)
-            for name, value in before.items():
-                value.copy_(torch.where(sane, after[name], value))
-            low, high = self.rule.batch_range(before)
+        before = self._state()
+        after = self.rule.update(x, least, most, before)
+        for name, value in before.items():
+            value.copy_(torch.where(sane, after[name], value))
+        return sane
+
+    def _range_of_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.detach().float()
+        rows = x.reshape(1, -1) if self.channels is None else x.movedim(self.axis, 0).flatten(1)
+        low, high = self.rule.row_range(rows)
+        return (low[0], high[0]) if self.channels is None else (low, high)
+
+    def _set_grid(self, low: Tensor, high: Tensor, sane: Tensor) -> None:
+        if self.headroom:
+            low, high = low.clamp(max=0), high.clamp(min=0)
+            room = self.headroom * (high - low)
+            low, high = low - room, high + room
         scale, zero = grid_on_codes(
             low, high, self.low, self.high, signed=self.signed, symmetric=self.symmetric
         )

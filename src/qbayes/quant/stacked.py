@@ -118,6 +118,7 @@ def cannot_stack_quantised(
     network: nn.Module, task: Task, precision: Precision, budget: Budget
 ) -> str | None:
     """Why posteriors of networks like this one cannot be quantised in a stack, or None when they can."""
+    precision = precision.for_likelihood(task.signature.likelihood)
     module = quantised_module(network, task.signature.input_shape, precision)
     x, _ = next(task.batches("train", _PROBED_ROWS))
     with torch.random.fork_rng(devices=[]), network_of(module).calibrating():

@@ -1,13 +1,13 @@
 """``Frame``: what a study found, as rows that reports, claims and checks read.
 
 A frame is read from a store (``study.json``, ``results.jsonl`` and, on demand, what was found for each test
-row) and never changes it. Nothing here knows methods, figures or claims.
+row), or from a table of results alone, and never changes it. Nothing here knows methods, figures or claims.
 """
 
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from safetensors.numpy import load_file
 
 from qbayes.errors import BadFile
 from qbayes.metrics.scores import METRICS, with_numbers
+from qbayes.study.table import is_table, read_table
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -64,7 +65,8 @@ class Frame:
     """The rows of a study: ``rows`` ended well, ``failed`` did not, ``planned`` were asked for.
 
     ``header`` is ``study.json``. ``folder`` is None for a frame that was made in memory; such a frame may
-    carry its details in ``loaded``.
+    carry its details in ``loaded``. ``table`` is the CSV of a frame that was read from one: it has neither
+    the single test rows nor times.
     """
 
     name: str
@@ -74,17 +76,32 @@ class Frame:
     failed: tuple[Row, ...] = ()
     planned: int = 0
     folder: Path | None = None
+    table: Path | None = None
     loaded: Loaded = field(default_factory=Loaded, repr=False, compare=False)
     _kept: dict[str, Any] = field(default_factory=dict[str, Any], init=False, repr=False, compare=False)
 
     @classmethod
     def read(cls, store: Path) -> "Frame":
-        """The frame of a store, also of a half-finished one; what is not a store is refused."""
+        """The frame of a store, also of a half-finished one, or of a CSV; what is neither is refused."""
         store = Path(store)
+        if is_table(store):
+            found = read_table(store)
+            return cls._of(found.header, found.rows, table=store)
         header = _read_header(store)
         latest = {str(row["run"]): row for row in _read_results(store / RESULTS)}
         planned = _read_planned(store / PLANNED)
         rows = [latest[run] for run in sorted(latest) if planned is None or run in planned]
+        return cls._of(header, rows, folder=store)
+
+    @classmethod
+    def _of(
+        cls,
+        header: Mapping[str, Any],
+        rows: Sequence[Row],
+        *,
+        folder: Path | None = None,
+        table: Path | None = None,
+    ) -> "Frame":
         return cls(
             name=str(header["name"]),
             question=str(header.get("question", "")),
@@ -92,7 +109,8 @@ class Frame:
             rows=tuple(row for row in rows if row.get("status", "done") == "done"),
             failed=tuple(row for row in rows if row.get("status", "done") != "done"),
             planned=int(header["runs"]),
-            folder=store,
+            folder=folder,
+            table=table,
         )
 
     def where(self, **columns: object) -> "Frame":

@@ -74,7 +74,7 @@ def page_html(
         "data": payload(frame, plates),
         "name": escape(frame.name),
         "question": escape(frame.question),
-        "banner": text.banner(frame),
+        "banner": text.banner(frame) + text.source(frame),
         "verdict": text.verdict(verdicts, checks),
         "provenance": text.provenance(frame),
         "checks": checks_html(checks),

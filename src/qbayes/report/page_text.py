@@ -37,6 +37,18 @@ def banner(frame: Frame) -> str:
     return f'<p class="banner" role="note">{said}</p>'
 
 
+def source(frame: Frame) -> str:
+    """What a page that was made from a table alone lacks, and what its intervals then hold."""
+    if frame.table is None:
+        return ""
+    said = (
+        f"Read from {frame.table.name} alone, which says nothing of single test rows: intervals hold the "
+        "spread over folds and seeds, and not that over the rows of a shared test set. Figures that look at "
+        "single rows are left out, as are devices and times."
+    )
+    return f'<p class="note" role="note">{escape(said)}</p>'
+
+
 def verdict(verdicts: Sequence[Verdict], checks: Sequence[Check]) -> str:
     """The study's answer in a paragraph and four numbers."""
     of_word = {word: [one.id for one in verdicts if one.verdict == word] for word in WORDS}

@@ -1,6 +1,7 @@
 """Charts for papers: SVG and PDF by matplotlib, in the page's colours; the same chart, the same bytes."""
 
 import importlib.util
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ FORMATS = ("svg", "pdf")
 PANEL = (2.5, 1.95)  # inches: three beside each other fill a page of text
 _STYLE: dict[Any, Any] = {
     "font.size": 8,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],  # every text of an SVG names them all
     "axes.titlesize": 8.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -46,22 +49,31 @@ def require_matplotlib() -> None:
 def write_static(plates: Iterable[Plate], folder: Path) -> list[Path]:
     """The main panels of every figure, those side by side on one sheet: ``NAME.svg`` and ``NAME.pdf``."""
     require_matplotlib()
+    files: list[Path] = []
+    taken: Counter[str] = Counter()
+    for plate in plates:
+        for name, charts in sheets(plate):
+            # names in plain letters may fall together ("a/b" and "a b"): the second gets a number.
+            taken[name] += 1
+            stem = name if taken[name] == 1 else f"{name}-{taken[name]}"
+            paths = [folder / f"{stem}.{kind}" for kind in FORMATS]
+            files += write_sheet(charts, paths, plate.figure.beside, same_y=plate.figure.same_y)
+    return files
+
+
+def write_sheet(charts: Sequence[Chart], paths: Sequence[Path], beside: str, *, same_y: bool) -> list[Path]:
+    """Charts on one sheet, in each of the files; their endings say how. ``beside`` tells them apart."""
+    require_matplotlib()
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    folder.mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
-    taken: Counter[str] = Counter()
     with mpl.rc_context(_STYLE):
-        for plate in plates:
-            for name, charts in sheets(plate):
-                sheet = Figure()
-                paint_sheet(sheet, charts, plate.figure.beside, same_y=plate.figure.same_y)
-                # names in plain letters may fall together ("a/b" and "a b"): the second gets a number.
-                taken[name] += 1
-                stem = name if taken[name] == 1 else f"{name}-{taken[name]}"
-                files += [_save(sheet, folder / f"{stem}.{kind}") for kind in FORMATS]
-    return files
+        sheet = Figure()
+        paint_sheet(sheet, charts, beside, same_y=same_y)
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _save(sheet, path)
+    return list(paths)
 
 
 def sheets(plate: Plate) -> list[tuple[str, list[Chart]]]:
@@ -79,7 +91,7 @@ def paint_sheet(sheet: Any, charts: Sequence[Chart], beside: str, *, same_y: boo
     rows = -(-len(charts) // columns)
     alike = len({tuple(series.group for series in chart.series) for chart in charts}) == 1
     in_row = 2 * columns + 1  # names of the legend
-    turned = 0.3 if any(map(_crowded, charts)) else 0.0  # inches
+    turned = max(map(_turned, charts))
     head = 0.12 + 0.16 * -(-len(charts[0].series) // in_row) if alike else 0.05
     width, height = PANEL[0] * columns, (PANEL[1] + turned) * rows + head
     sheet.set_size_inches(width, height)
@@ -140,17 +152,17 @@ def _legend(place: Any, handles: Sequence[Any], names: Sequence[str], **options:
             text.set_parse_math(False)
 
 
-def _save(figure: Any, path: Path) -> Path:
+def _save(figure: Any, path: Path) -> None:
     dates = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None, "ModDate": None}
     figure.savefig(path, metadata={**dates, "Creator": "qbayes"})
-    return path
 
 
 def _set_scales(axes: Any, chart: Chart) -> None:
-    if chart.log_x:
-        axes.set_xscale("log")
-    if chart.log_y:
-        axes.set_yscale("log")
+    scales = ((axes.xaxis, axes.set_xscale, chart.log_x), (axes.yaxis, axes.set_yscale, chart.log_y))
+    for axis, set_scale, is_log in scales:
+        if is_log:
+            set_scale("log")
+            _few_ticks(axis)
     if chart.root_y:
         axes.set_yscale("function", functions=(_root, np.square))
         axes.set_ylim(bottom=0)
@@ -162,6 +174,23 @@ def _set_scales(axes: Any, chart: Chart) -> None:
 def _crowded(chart: Chart) -> bool:
     """Whether the names under the axis must be turned."""
     return sum(map(len, chart.categories)) > 26
+
+
+def _turned(chart: Chart) -> float:
+    """Inches that turned names need below the axis: a character is 0.065 wide, and they stand at 45°."""
+    longest = max(map(len, chart.categories), default=0)
+    return max(0.3, 0.065 * longest * math.sin(math.pi / 4)) if _crowded(chart) else 0.0
+
+
+def _few_ticks(axis: Any) -> None:
+    """Ticks at 1, 2 and 5, written plainly, where the axis spans less than two powers of ten."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    if high < 100 * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FormatStrFormatter("%g"))
+        axis.set_minor_locator(NullLocator())
 
 
 def _root(values: np.ndarray) -> np.ndarray:

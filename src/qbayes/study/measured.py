@@ -11,7 +11,8 @@ from qbayes.integer.program import Program
 from qbayes.metrics import Scores
 from qbayes.metrics.scores import written
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.study.sections import FLOAT, named, precision_of, qat_budget_of, scheme_of
+from qbayes.study.sections import FLOAT, is_trained, named, precision_of, scheme_of
+from qbayes.study.spread import weight_spread
 from qbayes.study.stages import evaluate_values
 from qbayes.tasks import Task
 
@@ -40,13 +41,12 @@ def identity(run: Mapping[str, Any]) -> Row:
         bits = {"precision": FLOAT, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}
         return {**shared, **bits, "training": FLOAT, "backend": FLOAT}
     precision = precision_of(run["precision"])
-    trained = qat_budget_of(run["quantise"]).epochs > 0
     return {
         **shared,
         "precision": precision.label,
         "weight": precision.weight,
         "activation": precision.activation,
-        "training": "trained" if trained else "calibrated",
+        "training": "trained" if is_trained(run["quantise"]) else "calibrated",
         "backend": values["backend"],
     }
 
@@ -57,11 +57,15 @@ def measured_row(
     task: Task,
     deployed: NetworkPosterior | Program,
 ) -> Row:
-    """Scores and costs of a run, ready for JSON: a score that is not finite is "inf", "-inf" or "nan"."""
+    """Scores and costs of a run, ready for JSON: a score that is not finite is "inf", "-inf" or "nan".
+
+    A float run also says how spread its weights are: ``spread/LAYER``, ``deviation/LAYER``.
+    """
     return {
         **identity(run),
         **written(found.flat()),
         **_size(deployed),
+        **(weight_spread(deployed) if isinstance(deployed, NetworkPosterior) else {}),
         "test_rows": found.meta["rows"],
         "classes": _classes(task),
         "target_deviation": _deviation(task, str(evaluate_values(run)["split"])),

@@ -15,9 +15,10 @@ from qbayes.integer.backends.base import BACKENDS
 from qbayes.methods import METHODS, make_method
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
+from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.precision import Precision
-from qbayes.quant.qat import QAT_BUDGETS, qat_budget
-from qbayes.quant.quantisation import KEEPS, OPTIMISERS, check_share
+from qbayes.quant.quantisation import KEEPS, check_share
+from qbayes.quant.recipe import OPTIMISERS, PRESETS, qat_recipe
 from qbayes.tasks.dataset import check_options, find_dataset
 from qbayes.training.budget import Budget
 
@@ -34,13 +35,9 @@ EVALUATE: Mapping[str, Any] = {
     "backend": "reference",
     "agreement": False,
 }
-QUANTISE: Mapping[str, Any] = {
-    "preset": "default",
-    "keep": "last",
-    "freeze": 0.5,
-    "teacher": 0.0,
-    "optimiser": "sgd",
-}
+QUANTISE: Mapping[str, Any] = {"preset": "default", "keep": "last", "freeze": 0.5}
+# what else quantisation is told besides its budget: as the preset has it for the kind of task.
+OF_THE_RECIPE = ("teacher", "optimiser", "equalise")
 # sections in which a table of another name takes the place of the run's; elsewhere tables are merged.
 NAMED = ("task", "network", "method")
 _LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
@@ -99,18 +96,20 @@ def _check_precision(value: Any) -> None:
 
 
 def _check_quantise(value: Any) -> None:
-    settings = {**QUANTISE, **table(value, "quantise")}
+    given = table(value, "quantise")
+    known = {field.name for field in dataclasses.fields(Budget)} | {*QUANTISE, *OF_THE_RECIPE}
+    for key in given:
+        if key not in known:
+            raise unknown_name("key of quantise", key, known)
+    settings = quantise_of(value, "classification", MOST_BITS)
     if settings["keep"] not in KEEPS:
         raise unknown_name("epoch to keep", str(settings["keep"]), KEEPS)
     for name in ("freeze", "teacher"):
         check_share(name, settings[name])
     if settings["optimiser"] not in OPTIMISERS:
         raise unknown_name("optimiser of quantise", str(settings["optimiser"]), OPTIMISERS)
-    known = {field.name for field in dataclasses.fields(Budget)} | set(QUANTISE)
-    for key in settings:
-        if key not in known:
-            raise unknown_name("key of quantise", key, known)
-    qat_budget_of(value)
+    if not isinstance(settings["equalise"], bool):
+        raise BadInput("equalise must be true or false", f"{settings['equalise']!r}", "leave it out")
 
 
 def _check_evaluate(value: Any) -> None:
@@ -206,10 +205,18 @@ def scheme_of(value: Any) -> str:
     return ", ".join([preset, *changed])
 
 
-def qat_budget_of(value: Any) -> Budget:
-    """The budget of quantisation-aware training: the preset's, and what the section says instead."""
-    settings = {key: given for key, given in table(value, "quantise").items() if key not in QUANTISE}
-    preset = {**QUANTISE, **value}["preset"]
-    if preset not in QAT_BUDGETS:
-        raise unknown_name("preset of quantise", str(preset), QAT_BUDGETS)
-    return qat_budget(preset, **settings)
+def quantise_of(value: Any, kind: str, bits: int) -> dict[str, Any]:
+    """The arguments of ``Quantisation``: the preset's for such tasks and bits, and what the section says."""
+    given = {**QUANTISE, **table(value, "quantise")}
+    preset = given.pop("preset")
+    if preset not in PRESETS:
+        raise unknown_name("preset of quantise", str(preset), PRESETS)
+    recipe = qat_recipe(preset, kind)
+    of_recipe = {name: given.pop(name, getattr(recipe, name)) for name in OF_THE_RECIPE}
+    kept = {name: given.pop(name) for name in ("keep", "freeze")}
+    return {"budget": recipe.settled(bits, **given), **kept, **of_recipe}
+
+
+def is_trained(value: Any) -> bool:
+    """Whether a quantise section trains: with no epochs it only calibrates."""
+    return quantise_of(value, "classification", MOST_BITS)["budget"].epochs > 0

@@ -14,7 +14,7 @@ from qbayes.quant.quantizers import QUANTIZERS
 from qbayes.quant.stacked import cannot_stack_quantised
 from qbayes.study.network import make_network
 from qbayes.study.plan import Plan, PlannedRun
-from qbayes.study.sections import FLOAT, named, precision_of, qat_budget_of
+from qbayes.study.sections import FLOAT, is_trained, named, precision_of, quantise_of
 from qbayes.study.stages import Facts, Tasks, canonical, method_and_budget, quantised_values
 from qbayes.training.stacked import StackJob, cannot_stack, module_of
 
@@ -63,7 +63,7 @@ def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) ->
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     for planned_run in planned:
         run, key = planned_run.point.run, planned_run.keys.quantised
-        if key is not None and qat_budget_of(run["quantise"]).epochs > 0:
+        if key is not None and is_trained(run["quantise"]):
             groups.setdefault(_alike_quantised(run, tasks, with_bits=True), {}).setdefault(key, run)
     wider: dict[str, dict[str, Mapping[str, Any]]] = {}
     for alike, runs in groups.items():
@@ -87,7 +87,8 @@ def _can_be_tuned(run: Mapping[str, Any], tasks: Tasks, trouble: dict[str, str |
     mixed = _alike_quantised(run, tasks, with_bits=False)
     if mixed not in trouble:
         job = stack_job(run, tasks)
-        precision, budget = precision_of(run["precision"]), qat_budget_of(run["quantise"])
+        precision = precision_of(run["precision"])
+        budget = quantise_of(run["quantise"], job.task.kind, precision.fewest_bits)["budget"]
         trouble[mixed] = cannot_stack(job) or cannot_stack_quantised(
             module_of(job), job.task, precision, budget
         )
@@ -117,9 +118,11 @@ def _alike(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 def _alike_quantised(run: Mapping[str, Any], tasks: Tasks, *, with_bits: bool) -> str:
     assert run["precision"] != FLOAT
     precision = precision_of(run["precision"])
-    values = quantised_values(run) | {"precision": (precision if with_bits else _mixed(precision)).to_json()}
+    facts = tasks.facts(run["task"])
+    values = quantised_values(run, facts.kind)
+    values |= {"precision": (precision if with_bits else _mixed(precision)).to_json()}
     values.pop("seed")
-    return canonical({**_alike(run, tasks.facts(run["task"])), "quantise": values})
+    return canonical({**_alike(run, facts), "quantise": values})
 
 
 def _mixed(precision: Precision) -> Precision:

@@ -14,13 +14,13 @@ from typing import Any
 
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
-from qbayes.study.sections import EVALUATE, FLOAT, QUANTISE, named, precision_of, qat_budget_of
+from qbayes.study.sections import EVALUATE, FLOAT, named, precision_of, quantise_of
 from qbayes.tasks import Task, load_task
 from qbayes.training.budget import Budget
 
 STAGES = ("float", "quantised", "program", "scores")
 # raised when the same values give another result: what was stored under the old version is made anew.
-VERSIONS: Mapping[str, int] = {"float": 1, "quantised": 2, "program": 1, "scores": 1}
+VERSIONS: Mapping[str, int] = {"float": 1, "quantised": 3, "program": 1, "scores": 1}
 _DIGITS = 16
 
 
@@ -87,7 +87,8 @@ class Resolver:
             return Keys(float_key, None, None, self._scores(float_key, evaluate, run))
         parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantise"]), threads)
         if parts not in self._hashed:
-            self._hashed[parts] = digest("quantised", {"float": float_key, **quantised_values(run)})
+            values = quantised_values(run, self._tasks.facts(run["task"]).kind)
+            self._hashed[parts] = digest("quantised", {"float": float_key, **values})
         quantised = self._hashed[parts]
         program = self._once(("program", quantised), {"quantised": quantised})
         return Keys(float_key, quantised, program, self._scores(program, evaluate, run))
@@ -142,15 +143,13 @@ def float_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     }
 
 
-def quantised_values(run: Mapping[str, Any]) -> dict[str, Any]:
-    settings = {**QUANTISE, **run["quantise"]}
+def quantised_values(run: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    precision = precision_of(run["precision"])
+    settings = quantise_of(run["quantise"], kind, precision.fewest_bits)
     return {
-        "precision": precision_of(run["precision"]).to_json(),
-        "budget": qat_budget_of(run["quantise"]).to_json(),
-        "keep": settings["keep"],
-        "freeze": settings["freeze"],
-        "teacher": settings["teacher"],
-        "optimiser": settings["optimiser"],
+        **settings,
+        "precision": precision.to_json(),
+        "budget": settings["budget"].to_json(),
         "seed": run["seed"],
         "threads": run["threads"],
     }

@@ -22,6 +22,7 @@ from qbayes.posterior.save import write_atomically
 from qbayes.provenance import versions
 from qbayes.study.spec import Study
 from qbayes.study.stages import STAGES
+from qbayes.study.table import KNOWN_BEFORE
 
 FORMAT = 1
 HEADER, RESULTS, TABLE, PARQUET, PLANNED = (
@@ -29,11 +30,6 @@ HEADER, RESULTS, TABLE, PARQUET, PLANNED = (
 )  # fmt: skip
 DONE, FAILED, CHECKPOINT, LOCK = "done.json", "failed.json", "checkpoint", "lock"
 LOGS, STACKS = "logs", "stacks"
-# columns of a row in this order, the scores after them by name.
-IDENTITY = (
-    "run", "float", "task", "fold", "network", "method", "recipe", "seed", "precision", "weight",
-    "activation", "scheme", "training", "draws", "backend", "status", "reason",
-)  # fmt: skip
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 Row = dict[str, Any]
 
@@ -257,7 +253,7 @@ def columns(rows: Iterable[Row]) -> list[str]:
     """The columns in the order of the table: what a run is, where it lies, what was found."""
     names = {name for row in rows for name in row}
     axes = sorted(name for name in names if name.startswith("axis:"))
-    first = [name for name in IDENTITY if name in names]
+    first = [name for name in KNOWN_BEFORE if name in names]
     return [*first, *axes, *sorted(names - set(first) - set(axes))]
 
 

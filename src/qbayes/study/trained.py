@@ -10,7 +10,7 @@ from qbayes.posterior.save import WEIGHTS, save_posterior
 from qbayes.quant.quantisation import Quantisation
 from qbayes.quant.stacked import quantize_stacked
 from qbayes.study.network import make_network
-from qbayes.study.sections import QUANTISE, precision_of, qat_budget_of
+from qbayes.study.sections import precision_of, quantise_of
 from qbayes.study.stacks import stack_job
 from qbayes.study.stages import method_and_budget
 from qbayes.study.store import CHECKPOINT
@@ -105,15 +105,6 @@ class Tuned:
 
 def asked_of(run: Mapping[str, Any], posterior: NetworkPosterior, task: Task) -> Quantisation:
     """What a run asks of quantisation."""
-    settings = {**QUANTISE, **run["quantise"]}
-    return Quantisation(
-        posterior,
-        task,
-        precision_of(run["precision"]),
-        qat_budget_of(run["quantise"]),
-        run["seed"],
-        settings["keep"],
-        settings["freeze"],
-        settings["teacher"],
-        settings["optimiser"],
-    )
+    precision = precision_of(run["precision"])
+    settings = quantise_of(run["quantise"], task.kind, precision.fewest_bits)
+    return Quantisation(posterior, task, precision, seed=run["seed"], **settings)

@@ -10,7 +10,7 @@ import hashlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -76,14 +76,16 @@ class Loop:
         checkpoint: Path | None = None,
         progress: TrainingProgress | None = None,
         check: Callable[[Outputs, int], None] | None = None,
-        before_epoch: Callable[[int], None] | None = None,
+        before_epoch: Callable[[int], Hashable] | None = None,
         may_rise: bool = False,
     ) -> None:
         self.module, self.task, self.budget = module, task, budget
         self.loss, self.optimizer, self.collect = loss, optimizer, collect
         self.device, self.fingerprint = device, fingerprint
         self.checkpoint, self.progress, self.check = checkpoint, progress, check
+        # what it gives is the phase: all that a step depends on besides tensors.
         self.before_epoch = before_epoch
+        self.phase: Hashable = None
         # from a trained network a finite loss, however high, is an outcome; from a new one it is a mistake.
         self.may_rise = may_rise
         self.order: Order = torch.Generator().manual_seed(derived_seed(seed, "order"))
@@ -118,7 +120,7 @@ class Loop:
     def _epoch(self) -> None:
         state = self.state
         if self.before_epoch is not None:
-            self.before_epoch(state.epoch)
+            self.phase = self.before_epoch(state.epoch)
         order_before = self.order.get_state()
         skip = state.step
         for index, (x, y) in enumerate(self._batches()):
@@ -142,18 +144,26 @@ class Loop:
         state, budget = self.state, self.budget
         total = budget.epochs * self.steps_per_epoch
         rate = budget.rate_at(min(state.epoch * self.steps_per_epoch + state.step, total - 1), total)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group.get("lr_scale", 1.0)
-        loss = self._loss_of(x, y)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.sum().backward()
-        if budget.clip is not None:
-            clip_gradients(self.module.parameters(), budget.clip, stacked=loss.ndim > 0)
-        self.optimizer.step()
+        loss = self._descended(x, y, rate)
         # the rows lie behind the axis of a stack, which the loss has too.
         seen = loss.detach() * y.shape[loss.ndim]
         state.loss_sum = seen if state.loss_sum is None else state.loss_sum + seen
         state.step += 1
+
+    def _descended(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
+        """The loss, after a step against its gradient."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("lr_scale", 1.0)
+        return self._descend(x, y)
+
+    def _descend(self, x: Tensor, y: Tensor) -> Tensor:
+        loss = self._loss_of(x, y)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.sum().backward()
+        if self.budget.clip is not None:
+            clip_gradients(self.module.parameters(), self.budget.clip, stacked=loss.ndim > 0)
+        self.optimizer.step()
+        return loss
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
         state, budget = self.state, self.budget

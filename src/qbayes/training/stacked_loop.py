@@ -1,6 +1,6 @@
 """The training loop of a stack: as for one network, but each one's trouble is its own."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from qbayes.training.budget import Budget
 from qbayes.training.guard import check_losses, check_state
 from qbayes.training.loop import Loop
 from qbayes.training.progress import TrainingProgress
+from qbayes.training.replayed import ReplayedSteps, can_be_replayed
 from qbayes.training.stacked_network import Stack
 from qbayes.training.stacked_noise import NoiseGenerators, OrderGenerators
 from qbayes.training.stacked_rows import StackedRows
@@ -40,7 +41,7 @@ class StackLoop(Loop):
         fingerprint: str,
         checkpoint: Path | None,
         progress: TrainingProgress | None,
-        before_epoch: Callable[[int], None] | None = None,
+        before_epoch: Callable[[int], Hashable] | None = None,
         may_rise: bool = False,
     ) -> None:
         super().__init__(
@@ -63,6 +64,10 @@ class StackLoop(Loop):
         self.failures: dict[int, RunFailed] = {}
         # one list an epoch, with one loss a network.
         self.history: list[list[float]] = []
+        self._noise_now: list[Tensor] = []
+        self._replayed: ReplayedSteps | None = None
+        if can_be_replayed(optimizer, device):
+            self._replayed = ReplayedSteps(self._descend, optimizer, device)
 
     @property
     def alive(self) -> list[int]:
@@ -74,8 +79,16 @@ class StackLoop(Loop):
     def _batches(self) -> Iterator[Batch]:
         return self.rows.batches(self.budget.batch_size, self.orders)
 
+    def _descended(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
+        # each network's own generator fills the noise in its turn; the arithmetic is one program.
+        self._noise_now = self.stack.drawn_noise(x)
+        if self._replayed is None:
+            return super()._descended(x, y, rate)
+        self._replayed.set_rate(rate)
+        return self._replayed(x, y, self.phase)
+
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.stack(x, y)
+        return self.stack.losses(x, y, self._noise_now)
 
     def _judged(self, mean: Tensor) -> float:
         self.history.append(mean.tolist())

@@ -60,7 +60,14 @@ class Stack(nn.Module):
         self._losses = vmap(self._loss, randomness="error")
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        noise = self._noise.drawn(x)
+        return self.losses(x, y, self.drawn_noise(x))
+
+    def drawn_noise(self, x: Tensor) -> list[Tensor]:
+        """The noise of a pass over ``x``, in places that stay the same for all batches of its shape."""
+        return self._noise.drawn(x)
+
+    def losses(self, x: Tensor, y: Tensor, noise: list[Tensor]) -> Tensor:
+        """As ``forward``, with noise that was drawn before."""
         values = [*self.weights, *self._buffers.values()]
         with self._mode:
             return self._losses(values, x, y, noise)

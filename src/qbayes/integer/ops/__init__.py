@@ -1,6 +1,6 @@
 """The ops of a program, one family a file; ``OPS`` finds them by their kind."""
 
-from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
+from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes, type_of_codes
 from qbayes.integer.ops.combine import Add, Concat, Mul
 from qbayes.integer.ops.mask import Mask
 from qbayes.integer.ops.pool import AvgPool, MaxPool
@@ -42,4 +42,5 @@ __all__ = [
     "Weighted",
     "Weights",
     "clamp_codes",
+    "type_of_codes",
 ]

@@ -1,7 +1,8 @@
 """The second waist: a program is a short list of these operations on integer codes.
 
 A *value* is an activation tensor of codes ``0 … 2^n − 1`` in uint8; what a code means, ``f = S (q − Z)``, is
-known from the member's scale and zero-point of that value. An *op* reads values and writes one; its numbers
+known from the member's scale and zero-point of that value. The answers of a weighted op, read by no other op,
+may be *wide*: n is 9 … 16 and the codes are held in int32. An *op* reads values and writes one; its numbers
 are *constants*, integers of a declared width, one set for each member. ``Op.run`` is the definition of truth:
 exact integers, done in float lanes where a bound proves them exact. Backends may run an op another way, and
 state how far they stray.
@@ -14,6 +15,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+
+from qbayes.quant.affine import MOST_BITS
 
 Constants = Mapping[str, Tensor]
 
@@ -86,14 +89,19 @@ class Op(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
-        """The output's codes (uint8) from the inputs' codes (uint8), exactly."""
+        """The output's codes (of ``type_of_codes``) from the inputs' codes (uint8), exactly."""
 
     def macs(self, values: Mapping[str, Value]) -> int:
         """Multiply-accumulates for one row and one draw."""
         return 0
 
 
-def clamp_codes(codes: Tensor, constants: Constants) -> Tensor:
-    """``clamp(q, low, high)`` as uint8; ``codes`` are integers in any type."""
+def type_of_codes(bits: int) -> torch.dtype:
+    """uint8 for codes of up to 8 bits, int32 for wide ones: torch computes little in uint16."""
+    return torch.uint8 if bits <= MOST_BITS else torch.int32
+
+
+def clamp_codes(codes: Tensor, constants: Constants, bits: int = MOST_BITS) -> Tensor:
+    """``clamp(q, low, high)`` in the type of ``bits`` bits; ``codes`` are integers in any type."""
     low, high = int(constants["low"]), int(constants["high"])
-    return codes.clamp(low, high).to(torch.uint8)
+    return codes.clamp(low, high).to(type_of_codes(bits))

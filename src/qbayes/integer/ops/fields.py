@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from qbayes.errors import BadInput
+from qbayes.quant.affine import FEWEST_BITS, MOST_BITS
 
 LARGEST = (1 << 31) - 1
-FEWEST_BITS, MOST_BITS = 2, 8
 
 
 def whole(where: str, value: object, low: int = 0, high: int = LARGEST) -> None:

@@ -2,7 +2,8 @@
 
 ``b`` is an int32 at the scale ``S_x S_w`` and ``m_c / 2^s_c ≈ S_x S_w / S_o``; a ReLU is ``low = Z_o``. With
 two accumulators ``q_o = clamp(Z_o + round(((Σ x_c μ_q + b) m_c + (Σ x_c n) m'_c) / 2^s_c), low, high)``.
-Padding is by zeros, that is by the code Z_x.
+Padding is by zeros, that is by the code Z_x. The products before the shift do not depend on the width of the
+output: ``|Σ| < 2^31`` and ``|m| < 2^31`` (``2^30`` each with two sums) stay below 2^62 for 16 bits as for 2.
 """
 
 import math
@@ -45,7 +46,7 @@ class Weighted(Op):
         """A constant of one element, or one for each output channel, to broadcast with the output."""
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
-        return self.weights.constants(self.weight_shape)
+        return self.weights.constants(self.weight_shape, values[self.output].bits)
 
     def macs(self, values: Mapping[str, Value]) -> int:
         outputs = math.prod(values[self.output].shape)
@@ -77,7 +78,7 @@ class Weighted(Op):
             spread = self.accumulate(x, grids, drawn["noise"], 0)
             total += spread * self.per_channel(constants["second_multiplier"].long())
         shift = self.per_channel(constants["shift"].long())
-        return clamp_codes(grids.zero + rounded_shift(total, shift), constants)
+        return clamp_codes(grids.zero + rounded_shift(total, shift), constants, grids.out_bits)
 
     def accumulate(self, x: Tensor, grids: Grids, weight: Tensor, zero: Tensor | int) -> Tensor:
         """``Σ (q_x − Z_x)(q_w − Z_w)`` in int64."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import Constant, Constants
+from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.epsilon import epsilon_codes, sampled_codes
 from qbayes.quant.fixed_point import rescale, rounded_shift
 
@@ -67,7 +68,7 @@ class Weights:
     def accumulators(self) -> int:
         return 2 if self.is_gaussian and self.grids == 2 else 1
 
-    def constants(self, shape: tuple[int, ...]) -> tuple[Constant, ...]:
+    def constants(self, shape: tuple[int, ...], out_bits: int) -> tuple[Constant, ...]:
         """What the op stores for weights of this shape (output channels first), in the order of the file.
 
         Noise is scaled channel by channel in any case: a folded normalisation may turn a channel's sign.
@@ -82,7 +83,7 @@ class Weights:
         if self.accumulators == 2:
             listed += [Constant("second_multiplier", scales, 32, True)]
         listed += _scaling("multiplier", "shift", scales)
-        return (*listed, *clamp_constants())
+        return (*listed, *clamp_constants(out_bits))
 
     def draw(self, constants: Constants, seed: int, draw: int, threads: int = 1) -> dict[str, Tensor]:
         """The codes of one draw: ``weight`` (with grids 2 ``mean`` and ``noise``) and ``bias`` (int32).
@@ -150,9 +151,10 @@ class Weights:
         return (bias.long() + spread).to(torch.int32)
 
 
-def clamp_constants() -> tuple[Constant, Constant]:
-    """``low`` and ``high`` of an op that clamps its output codes."""
-    return Constant("low", (1,), 8, False), Constant("high", (1,), 8, False)
+def clamp_constants(bits: int = MOST_BITS) -> tuple[Constant, Constant]:
+    """``low`` and ``high`` of an op that clamps its output codes: a byte each, or as wide as the output."""
+    width = max(bits, MOST_BITS)
+    return Constant("low", (1,), width, False), Constant("high", (1,), width, False)
 
 
 def _scaling(multiplier: str, shift: str, shape: tuple[int, ...]) -> list[Constant]:

@@ -85,7 +85,12 @@ class Requantised(QuantLayer):
         return (zero.double() + (limit / scale.double()).round()).clamp(0, top).to(torch.int64)
 
     def coded(self, steps: Tensor, constants: Constants) -> Coded:
-        """``q = clamp(Z + round(steps), low, high)`` from a result in steps of the output's scale."""
+        """``q = clamp(Z + round(steps), low, high)`` from a result in steps of the output's scale.
+
+        The integer op rounds ``v m / 2^s`` exactly. So does float64 where the sums that the n bits of the
+        output span, ``|v| ≤ 2^a``, have a ≤ 22: there ``s ≤ 31 + a − n``, no product that is not a tie lies
+        nearer than ``2^−s`` to one, and float64 is off by ``2^(n − 54)`` at most, whatever n is.
+        """
         scale, zero = self.out.grid()
         codes = steps.round() + zero.double()
         codes = codes.clamp(constants["low"].double(), constants["high"].double())

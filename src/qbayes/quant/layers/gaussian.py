@@ -114,6 +114,13 @@ class GaussianWeights(GaussianLayer):
         epsilon = self.training_noise(mean) * shaped(self.sign, mean.ndim, self.channel_axis)
         return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * epsilon
 
+    @torch.no_grad()
+    def scale_noise(self, factors: Tensor, axis: int) -> None:
+        """Multiply the deviations by positive ``factors`` along ``axis``, with axis 0 the bias's too."""
+        self.weight_rho.copy_(_rho(self.weight_sigma * shaped(factors, self.weight_rho.ndim, axis)))
+        if axis == 0 and self.bias_rho is not None:
+            self.bias_rho.copy_(_rho(F.softplus(self.bias_rho) * factors))
+
     def calibrate(self, name: str) -> None:
         """Set the ranges from the means and deviations as they are."""
         self.quantizer.calibrate(self.weight_mean, f"the weights' means of '{name}'")

@@ -20,6 +20,9 @@ from qbayes.quant.quantizers.base import MOST_ELEMENTS, QUANTIZERS, RangeRule, S
 BINS = 2048
 FACTORS = 100
 SMALLEST_FACTOR = 0.01
+# parts of a bin's width in which sums are taken, and the most such parts that one number may have.
+FINENESS = 2.0**20
+MOST = 2.0**52
 # numbers of a candidate's error that are worked on at a time: they stay in the cache.
 CHUNK = 2**18
 
@@ -46,12 +49,13 @@ class Mse(RangeRule):
         old_width, old_start = bins(state["low"], state["high"])
         moved = (torch.arange(BINS, device=x.device) + old_start) * old_width
         places = torch.cat([places_of(moved, width, start), places_of(x, width, start)])
-        empty = torch.zeros_like(state["counts"])
+        counts = torch.cat([state["counts"], torch.ones_like(x)])
+        sums = torch.cat([state["sums"], x]) / width
         return {
             "low": low,
             "high": high,
-            "counts": empty.scatter_add(0, places, torch.cat([state["counts"], torch.ones_like(x)])),
-            "sums": empty.scatter_add(0, places, torch.cat([state["sums"], x])),
+            "counts": _binned(places, counts, 1.0),
+            "sums": _binned(places, sums, FINENESS) * width,
         }
 
     def batch_range(self, state: State) -> tuple[Tensor, Tensor]:
@@ -100,6 +104,16 @@ class Mse(RangeRule):
             error = error.mul_(error)
             found.append((error if weight is None else error * weight).sum(-1))
         return torch.cat(found, 1)
+
+
+def _binned(places: Tensor, values: Tensor, fineness: float) -> Tensor:
+    """The sum of the values of each bin, in whole parts of 1 / ``fineness``.
+
+    Whole numbers: a GPU adds in any order, and only their sums do not depend on it.
+    """
+    # one that is not finite gets some number: its batch is forgotten.
+    whole = (values.double() * fineness).round().nan_to_num(0.0, 0.0, 0.0).clamp(-MOST, MOST).long()
+    return (whole.new_zeros(BINS).scatter_add(0, places, whole).double() / fineness).float()
 
 
 def bins(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

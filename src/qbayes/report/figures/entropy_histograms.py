@@ -53,7 +53,7 @@ def _chart(frame: Frame, group: Group, precision: str, method: str, row: Row) ->
         name=chart_name(EntropyHistograms.name, choices),
         title=f"Entropy, {label_of(method)}, {precision}, {group.task}",
         x_label="predictive entropy, nat",
-        y_label="rows in the bin, %",
+        y_label="rows, %",
         kind="histogram",
         series=tuple(series),
         choices=choices,

@@ -153,10 +153,10 @@ def unit(metric: str) -> Unit:
     return Unit(shown.label, f"{shown.label}{words}", 1.0)
 
 
-def needs_log(series: Iterable[Series]) -> bool:
-    """Positive numbers over more than a factor of 30 do not fit one linear axis."""
+def needs_log(series: Iterable[Series], factor: float = 30.0) -> bool:
+    """Positive numbers over more than a factor do not fit one linear axis."""
     values = [value for one in series for value in one.y]
-    return bool(values) and min(values) > 0 and max(values) > 30 * min(values)
+    return bool(values) and min(values) > 0 and max(values) > factor * min(values)
 
 
 def note_of(left_out: Mapping[str, Sequence[str]]) -> str:

@@ -35,6 +35,10 @@ MEASURES = (
 )
 
 
+# Ratios are read by factors: one set that is ten times worse must not press all others to the ground.
+WIDE_RATIO = 5.0
+
+
 @FIGURES.register("regression_boxes")
 class RegressionBoxes(Figure):
     """Boxes over sets, by bits and method."""
@@ -83,7 +87,7 @@ def _chart(rest: Mapping[str, str], groups: Sequence[Group], over: str, measure:
         y_label=measure.axis,
         kind="boxes",
         series=series,
-        log_y=needs_log(series),
+        log_y=needs_log(series, WIDE_RATIO),
         choices=choices,
         categories=tuple(map(str, sorted(widths, reverse=True))),
         level=measure.level,

@@ -1,0 +1,130 @@
+"""Figures of the published pages: chosen sheets of the report's own, as SVG on white.
+
+Those of single test rows (reliability, entropy histograms) need a study's store; all others its CSV alone.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from published_numbers import Studies
+
+from qbayes.errors import BadInput
+from qbayes.report.chart import Chart
+from qbayes.report.figures import FIGURES
+from qbayes.report.frame import Frame
+from qbayes.report.static import write_sheet
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The charts of a figure with these choices, side by side over ``beside`` (else as the page lays them).
+
+    ``name`` is added to the file's where one figure gives several.
+    """
+
+    figure: str
+    name: str = ""
+    where: Mapping[str, str] = field(default_factory=dict[str, str])
+    beside: str = ""
+
+    def file(self, study: str) -> str:
+        return "-".join(filter(None, (study, self.figure, self.name))) + ".svg"
+
+
+def _by_set(figure: str, metric: str, name: str = "") -> Picture:
+    return Picture(figure, name, {"metric": metric}, beside="task")
+
+
+SPREAD_BY_SET = Picture("weight_spread", where={"measure": "spread"}, beside="task")
+SHIFTS = ("rotation", "brightness", "horizontal shift")
+ECE_UNDER_SHIFT = tuple(
+    Picture("shifts", shift.replace(" ", "_"), {"shift": shift, "metric": "ECE"}) for shift in SHIFTS
+)
+
+
+def _of_rows(*precisions: str) -> tuple[Picture, ...]:
+    """What looks at single test rows: only a store has them."""
+    histograms = (Picture("entropy_histograms", bits.lower(), {"precision": bits}) for bits in precisions)
+    return Picture("reliability"), *histograms
+
+
+PICTURES: Mapping[str, Sequence[Picture]] = {
+    "uci": (
+        Picture("regression_boxes", where={"over": "equal bits"}),
+        _by_set("equal_bits", "RMSE"),
+        _by_set("equal_bits", "90 % coverage", "coverage"),
+        SPREAD_BY_SET,
+    ),
+    "uci-paper": (
+        Picture("regression_boxes", "activation", {"over": "activation bits"}),
+        Picture("regression_boxes", "weight", {"over": "weight bits"}),
+        _by_set("activation_bits", "RMSE"),
+        _by_set("weight_bits", "RMSE"),
+        SPREAD_BY_SET,
+    ),
+    "mnist": (
+        Picture("equal_bits"),
+        Picture("activation_bits"),
+        Picture("weight_bits"),
+        Picture("detection", where={"over": "equal bits"}),
+        *ECE_UNDER_SHIFT,
+        Picture("weight_spread"),
+        *_of_rows("float", "W8A8", "W4A4"),
+    ),
+    "mnist-paper": (
+        Picture("activation_bits"),
+        Picture("weight_bits"),
+        Picture("detection", where={"over": "activation bits"}),
+        *ECE_UNDER_SHIFT,
+        Picture("weight_spread"),
+        *_of_rows("float", "W8A7", "W8A4"),
+    ),
+}
+
+
+def draw(studies: Studies, stores: Sequence[Path], folder: Path) -> list[Path]:
+    """Every picture that the rows at hand can give; a store is read in place of its study's CSV."""
+    frames = {study: studies[study].frame for study in PICTURES if study in studies}
+    frames |= {frame.name: frame for frame in map(Frame.read, stores)}
+    return [
+        path
+        for study, frame in frames.items()
+        for picture in PICTURES.get(study, ())
+        for path in _drawn(frame, picture, folder / picture.file(study))
+    ]
+
+
+def _drawn(frame: Frame, picture: Picture, path: Path) -> Iterator[Path]:
+    figure = FIGURES[picture.figure]()
+    charts = [_headed(chart, picture) for chart in figure.draw(frame) if _fits(chart, picture)]
+    beside = picture.beside or figure.beside
+    if len({chart.choices[beside] for chart in charts}) < len(charts):
+        got = f"several charts with one {beside} in {path.name}"
+        raise BadInput("panels of a picture must differ", got, "choose its charts more narrowly")
+    if charts:
+        same_y = figure.same_y and not picture.beside
+        write_sheet(charts, [path], beside, same_y=same_y)
+        path.write_text(compact(path.read_text(encoding="utf-8")), encoding="utf-8")
+        yield path
+
+
+def compact(drawn: str) -> str:
+    """The drawing with places to a hundredth of a point, and without the indents; its words stay."""
+    places = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), drawn)
+    return re.sub(r"\n +", "\n", places)
+
+
+def _headed(chart: Chart, picture: Picture) -> Chart:
+    """Sets side by side are headed by their names and the metric alone: units are the page's to tell."""
+    if picture.beside != "task":
+        return chart
+    named = {**chart.choices, "task": chart.choices["task"].partition("/")[2].capitalize()}
+    return replace(chart, choices=named, y_label=chart.choices.get("metric", chart.y_label))
+
+
+def _fits(chart: Chart, picture: Picture) -> bool:
+    """A picture that names a metric gets it, main or not."""
+    chosen = all(chart.choices.get(key) == value for key, value in picture.where.items())
+    return chosen and (chart.main or "metric" in picture.where)

@@ -1,0 +1,38 @@
+"""``qbayes study export``: the results of a study as one small CSV, to publish."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qbayes.cli.console import out
+from qbayes.cli.study import StoreArgument
+
+_DIGITS = 6  # as in qbayes.report.publish, which --help does not import
+
+
+def export(
+    store: StoreArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The CSV to write; one that is there goes.")],
+    digits: Annotated[int, typer.Option(min=3, max=17, help="Significant digits of scores.")] = _DIGITS,
+    leave_out: Annotated[
+        list[str] | None, typer.Option("--leave-out", help="A score or cost that nobody needs; repeatable.")
+    ] = None,
+) -> None:
+    """Write the results as one small CSV, from which the report can be made again.
+
+    What is the same in every row, or follows from the precision or the split, is said once, in the lines
+    behind # at the top. Nothing of single test rows is in it.
+
+    \b
+    Examples:
+      qbayes study export runs/uci uci.csv
+      qbayes study report uci.csv --out report
+    """
+    from qbayes.report.frame import Frame
+    from qbayes.report.publish import publish
+
+    frame = Frame.read(store)
+    publish(frame, file, digits=digits, leave_out=leave_out or ())
+    runs = len(frame.rows) + len(frame.failed)
+    out().print(f"{runs:,} runs in {file}, {file.stat().st_size / 1000:,.0f} kB")

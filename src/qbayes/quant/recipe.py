@@ -1,0 +1,73 @@
+"""How ``quantize`` trains unless told otherwise: by preset, and by the kind of task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from qbayes.errors import unknown_name
+from qbayes.quant.affine import MOST_BITS
+from qbayes.training.budget import Budget
+
+Optimiser = Literal["sgd", "adam"]
+OPTIMISERS = ("sgd", "adam")
+PRESETS = ("default", "paper")
+
+
+@dataclass(frozen=True)
+class QatRecipe:
+    """The budget's options, the optimiser, the share of imitation, and whether channels are equalised.
+
+    ``budget`` is that of 8 bits. With fewer, codes lie further apart, and the rate is ``growth^(8 − n)``
+    times as large for the n bits of weights or activations, whichever are fewer.
+    """
+
+    budget: Mapping[str, Any]
+    optimiser: Optimiser
+    teacher: float
+    equalise: bool
+    growth: float = 1.0
+
+    def settled(self, bits: int, **overrides: Any) -> Budget:
+        """The budget for so many bits; ``overrides`` stand as given."""
+        rate = self.budget["learning_rate"] * self.growth ** (MOST_BITS - bits)
+        return Budget.from_options({**self.budget, "learning_rate": rate}, **overrides)
+
+
+# Found by measurement (docs/results/integers.md and uci.md), and the paper's. ``PRESET/KIND`` goes before.
+QAT_RECIPES: Mapping[str, QatRecipe] = {
+    "default": QatRecipe(
+        {"epochs": 10, "least_steps": 200, "batch_size": 128, "learning_rate": 1e-2, "clip": 1.0},
+        optimiser="sgd",
+        teacher=0.0,
+        equalise=True,
+    ),
+    # a table's float network may err by a few hundredths of the targets' deviation, a pass over its rows is a
+    # few steps, and labels that few rows have are soon known by heart: many small steps of imitation.
+    "default/regression": QatRecipe(
+        {"epochs": 10, "least_steps": 2000, "batch_size": 64, "learning_rate": 1.5e-4, "clip": 1.0},
+        optimiser="adam",
+        teacher=1.0,
+        equalise=True,
+        growth=2.0,
+    ),
+    "paper": QatRecipe(
+        {"epochs": 10, "batch_size": 256, "learning_rate": 1e-5},
+        optimiser="sgd",
+        teacher=0.0,
+        equalise=False,
+    ),
+}
+
+
+def qat_recipe(preset: str = "default", kind: str = "classification") -> QatRecipe:
+    """The recipe of a preset for tasks of this kind."""
+    if preset not in PRESETS:
+        raise unknown_name("preset of quantisation", preset, PRESETS)
+    return QAT_RECIPES.get(f"{preset}/{kind}", QAT_RECIPES[preset])
+
+
+def qat_budget(
+    preset: str = "default", kind: str = "classification", bits: int = MOST_BITS, **overrides: Any
+) -> Budget:
+    """The budget of quantisation-aware training as ``preset`` (default or paper) has it for such tasks."""
+    return qat_recipe(preset, kind).settled(bits, **overrides)

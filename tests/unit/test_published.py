@@ -1,0 +1,266 @@
+"""The tables of the published pages: numbers that are known beforehand, and pages that keep their words."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from qbayes.errors import BadInput
+from qbayes.report.bootstrap import Estimate
+from qbayes.report.pairs import paired
+from qbayes.report.publish import publish
+from report_frames import PAPER, frame_of, image_rows, uci_rows, write_store
+from study_rows import Made, classified, row, study
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
+
+import published
+import published_uci
+from published_claims import claims
+from published_figures import PICTURES, compact, draw
+from published_numbers import Missing, Rows, Studies, change, interval, plus_minus, ratio, signed, spread_of
+from published_uci_paper import papers
+
+T1, T2 = 12.7062, 4.30265  # Student's t, 97.5 %, of one and of two degrees of freedom
+
+
+def splits(method: str, bits: Any, scores: list[float], **columns: Any) -> list[Made]:
+    """A split a score, as RMSE, of targets that deviate by 10."""
+    given = {
+        "task": "uci/boston",
+        "network": "mlp",
+        "target_deviation": 10.0,
+        "nll": 1.0,
+        "crps": 1.0,
+        **columns,
+    }
+    more = {"coverage_90": 0.9, "interval_width_90": 3.0}
+    return [row(method, bits, fold=fold, rmse=rmse, **more, **given) for fold, rmse in enumerate(scores)]
+
+
+def rows_of(*rows: list[Made]) -> Rows:
+    return Rows(study([one for some in rows for one in some]))
+
+
+# ---- numbers
+
+
+def test_the_ratio_is_that_of_the_means_and_pairs_the_splits() -> None:
+    """Means 2 and 2.4; splits lie ∓ 0.2 from 1.2 times float, 10 % of it: their mean errs by 10 %."""
+    frame = study([*splits("mcd", None, [2.0, 2.0]), *splits("mcd", (8, 8), [2.2, 2.6])])
+    found = ratio(paired(frame), "rmse")
+    assert found.value == pytest.approx(20)
+    assert (found.low, found.high) == pytest.approx((20 - 10 * T1, 20 + 10 * T1), rel=1e-5)
+    proportional = study([*splits("mcd", None, [1.0, 3.0]), *splits("mcd", (8, 8), [1.1, 3.3])])
+    found = ratio(paired(proportional), "rmse")
+    assert (found.low, found.value, found.high) == pytest.approx((10, 10, 10)), "all splits agree: no doubt"
+
+
+def test_a_split_without_end_has_no_interval() -> None:
+    frame = study([*splits("mcd", None, [1.0, 1.0]), *splits("mcd", (8, 8), [1.0, math.inf])])
+    found = ratio(paired(frame), "rmse")
+    assert interval(found, 1) == "∞"
+    assert published_uci.judged(found, 1.0) == "✗"
+
+
+def test_differences_have_students_interval_over_the_seeds() -> None:
+    before = classified("mcd", error=0.10)
+    after = [{**one, "error": 0.11 + 0.01 * k} for k, one in enumerate(classified("mcd", (8, 7)))]
+    found = change(paired(study([*before, *after])), "error", 100)
+    half = T2 / math.sqrt(3)
+    assert (found.low, found.value, found.high) == pytest.approx((2 - half, 2, 2 + half), rel=1e-5)
+    assert interval(found, 2) == "+2.00 [−0.48, +4.48]"
+
+
+def test_standard_errors_are_over_the_splits() -> None:
+    found = spread_of(splits("mcd", None, [1.0, 2.0, 3.0, 4.0]), "rmse")
+    assert plus_minus(found.value, found.se_runs, 3) == f"2.500 ± {math.sqrt(5 / 3) / 2:.3f}"
+
+
+@pytest.mark.parametrize(
+    ("ends", "mark"),
+    [((0.2, 0.9), "✓"), ((-5, -1), "✓"), ((0.5, 1.5), ""), ((1.1, 9.0), "✗"), ((-3.0, 1.01), "")],
+)
+def test_marks_say_what_an_interval_excludes(ends: tuple[float, float], mark: str) -> None:
+    low, high = ends
+    found = Estimate((low + high) / 2, (high - low) / 2 / T1, 1, 2)
+    assert published_uci.judged(found, 1.0) == mark
+
+
+def test_numbers_are_typeset() -> None:
+    assert [signed(value, 1) for value in (-0.04, 0.0, -1.26, 3.0)] == ["0.0", "0.0", "−1.3", "+3.0"]
+    assert [signed(value, 1) for value in (math.inf, math.nan)] == ["∞", "–"]
+
+
+def test_calibrated_rows_and_other_schemes_stay_out_unless_asked_for() -> None:
+    float_rows = splits("mcd", None, [1.0, 1.0])
+    trained, calibrated = (
+        splits("mcd", (8, 8), [1.1, 1.1]),
+        splits("mcd", (8, 8), [2.0, 2.0], training="calibrated"),
+    )
+    other = splits("mcd", (8, 8), [9.0, 9.0], scheme="default, mask=product")
+    rows = rows_of(float_rows, trained, calibrated, other)
+    assert ratio(rows.pairs(precision="W8A8"), "rmse").value == pytest.approx(10)
+    assert ratio(rows.pairs(precision="W8A8", training="calibrated"), "rmse").value == pytest.approx(100)
+
+
+# ---- tables
+
+
+def folder_with(folder: Path, **studies: list[Any]) -> Studies:
+    for name, rows in studies.items():
+        publish(frame_of(rows, name=name.replace("_", "-")), folder / f"{name.replace('_', '-')}.csv")
+    return Studies(folder)
+
+
+def paper_rows(rows: list[Made]) -> list[Made]:
+    return [{**one, "recipe": "paper", "scheme": "paper"} if one["weight"] < 32 else one for one in rows]
+
+
+def test_no_run_is_left_out_of_the_papers_table(tmp_path: Path) -> None:
+    """Folds of 1, 3 and one that exploded: the median is 3; of 1, 3 and one that failed it is 3 too."""
+    rows = [*splits("mcd", None, [1.0, 2.0, 3.0]), *splits("mcd", (8, 7), [1.0, 3.0, 1e6])]
+    failed = {**splits("mcd", (8, 6), [0, 0, 0])[2], "status": "failed", "reason": "exploded"}
+    rows += [*splits("mcd", (8, 6), [1.0, 3.0]), failed]
+    rows = [{**one, "status": one.get("status", "done")} for one in rows]
+    lines = papers(folder_with(tmp_path, uci_paper=rows))
+    assert lines[2:5] == [
+        "| float | 2.000 / 1.00 / 0 % |",
+        "| W8A7 | 3.000 / 1.00 / 33 % |",
+        "| W8A6 | 3.000 / 1.00 / 33 % |",
+    ]
+    assert "(1 of 9)" in lines[-1]
+
+
+def test_the_float_table_compares_with_the_best_of_the_peers(tmp_path: Path) -> None:
+    """Boston: RMSE 3 ± 0.5 against 2.90 is 0.2 standard errors worse; NLL 1 for all splits has no error."""
+    rows = [*splits("mcd", None, [2.5, 3.5]), *splits("mcd", (8, 8), [2.5, 3.5])]
+    lines = published_uci.float_table(folder_with(tmp_path, uci=rows))
+    assert lines[2] == "| `mcd` | **3.00 ± 0.50** / **1.00 ± 0.00** |"
+    assert lines[3] == "| MCD, converged | 2.90 / 2.40 |"
+    assert lines[6].startswith("| best of ours less best of theirs | +0.2 ✓ / ")
+
+
+def test_eight_bits_are_counted(tmp_path: Path) -> None:
+    rows = [*splits("mcd", None, [1.0, 1.0]), *splits("mcd", (8, 8), [1.005, 1.005])]
+    rows += [*splits("bbb", None, [1.0, 1.0]), *splits("bbb", (8, 8), [1.2, 1.2])]
+    lines = published_uci.eight_bits(folder_with(tmp_path, uci=rows))
+    assert "| `mcd` | W8A8 | +0.50 [+0.50, +0.50] ✓ |" in lines
+    assert "| `bbb` | W8A8 | +20.00 [+20.00, +20.00] ✗ |" in lines
+    assert "1 of 2 ✓, 1 ✗." in lines
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
+    equal = [(8, 8), (4, 4), (3, 3), (2, 2)]
+    return folder_with(
+        tmp_path_factory.mktemp("results"),
+        uci=uci_rows(folds=3, precisions=equal),
+        uci_paper=paper_rows(uci_rows(folds=2, seeds=range(2))),
+        mnist=image_rows(),
+        mnist_paper=paper_rows(image_rows(precisions=PAPER)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), [(page, name) for page, of in published.PAGES.items() for name in of]
+)
+def test_every_table_is_one(studies: Studies, page: str, name: str) -> None:
+    lines = published.PAGES[page][name](studies)
+    heads = [line for line in lines if line.startswith("| --- ")]
+    assert heads or name == "calibrated"
+    cells = {line.count(" | ") for line in lines if line.startswith("|")}
+    assert len(cells) == min(1, len(heads)), "every row has as many cells as the head"
+    assert not any("nan" in line for line in lines)
+
+
+def test_claims_that_compare_schemes_see_the_rows_of_both_recipes(studies: Studies) -> None:
+    lines = [line for line in claims(studies, "mnist") if line.startswith("| C3 ")]
+    assert len(lines) == 1
+    assert "| all | does not hold |" in lines[0]
+    assert "With the paper's rounded masks: no collapse shown; with exact ones: no collapse shown" in lines[0]
+
+
+def test_rows_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(Missing, match=r"uci\.csv"):
+        published_uci.float_table(Studies(tmp_path))
+
+
+# ---- pages
+
+
+PAGE = "# UCI\nwords | before\n<!-- table: float -->\nstale\n<!-- end -->\n\nwords *after*\n"
+
+
+def test_a_page_keeps_its_words_and_gets_its_tables(studies: Studies, tmp_path: Path) -> None:
+    text = published.filled("uci", PAGE, studies)
+    assert text.startswith("# UCI\nwords | before\n<!-- table: float -->\n\n|  | Boston |")
+    assert text.endswith("\n\n<!-- end -->\n\nwords *after*\n")
+    assert "stale" not in text
+    assert published.filled("uci", text, studies) == text
+    (tmp_path / "uci.csv").write_bytes(studies.path("uci").read_bytes())
+    (tmp_path / "uci.md").write_text(PAGE, encoding="utf-8")
+    assert published.check(tmp_path) == ["uci"]
+    published.write(tmp_path)
+    assert published.check(tmp_path) == []
+    (tmp_path / "uci.md").write_text(text.replace("**", "*"), encoding="utf-8")
+    assert published.check(tmp_path) == ["uci"], "a number, or how it is set, was changed by hand"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PAGE.replace("float", "flaot"), "'float'"),
+        (PAGE.replace("<!-- end -->", ""), "take turns"),
+        (PAGE.replace("<!-- end -->", "<!-- table: paper -->"), "take turns"),
+        ("<!-- end -->\n" + PAGE, "take turns"),
+        (PAGE.replace("table: float -->\n", "table: float --> "), "take turns"),
+    ],
+)
+def test_marks_that_are_wrong_are_refused(studies: Studies, text: str, said: str) -> None:
+    with pytest.raises(BadInput) as refusal:
+        published.filled("uci", text, studies)
+    assert said in str(refusal.value)
+
+
+def test_pages_say_what_their_rows_say() -> None:
+    """Of this repository; a page that is not written yet says nothing wrong."""
+    assert published.check() == []
+
+
+# ---- figures
+
+
+def test_pictures_are_drawn_from_the_tables_alone(studies: Studies, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = {path.name: path for path in draw(studies, [], tmp_path / "one")}
+    assert {"uci-regression_boxes.svg", "uci-paper-activation_bits.svg", "mnist-shifts-rotation.svg"} <= {
+        *files
+    }
+    assert not any("reliability" in name or "entropy" in name for name in files), "those need single rows"
+    for path in files.values():
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert "Boston: RMSE" in files["uci-equal_bits.svg"].read_text(encoding="utf-8")
+
+
+def test_a_store_gives_pictures_of_single_rows_and_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = image_rows(methods=("mcd",), seeds=[0], precisions=[(8, 8), (4, 4)])
+    store = write_store(tmp_path / "store", rows, name="mnist")
+    first, second = (draw(Studies(tmp_path), [store], tmp_path / name) for name in ("one", "two"))
+    assert {"mnist-reliability.svg", "mnist-entropy_histograms-w4a4.svg"} <= {path.name for path in first}
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_files_of_pictures_are_distinct() -> None:
+    names = [picture.file(study) for study, pictures in PICTURES.items() for picture in pictures]
+    assert len(set(names)) == len(names)
+
+
+def test_compact_drawings_keep_their_words() -> None:
+    drawn = '<svg>\n  <path d="M 1.23456 7.5\nL 2.000001 3"/>\n  <text x="1.98765">0.01234</text>\n</svg>'
+    small = '<svg>\n<path d="M 1.23 7.5\nL 2.00 3"/>\n<text x="1.98">0.01234</text>\n</svg>'
+    assert compact(drawn) == small

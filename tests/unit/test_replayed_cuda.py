@@ -1,0 +1,114 @@
+"""Recorded steps on a GPU: the same bits as eager ones, for every batch and phase, and after a resume."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import qbayes as qb
+from qbayes.errors import Interrupted
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.quant.quantisation import Quantisation
+from qbayes.quant.stacked import quantize_stacked
+from qbayes.training import stacked_loop
+from qbayes.training.loop import Loop
+from qbayes.training.replayed import ReplayedSteps
+from qbayes.training.stacked import StackJob, fit_stacked
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+METHODS: dict[str, dict[str, Any]] = {"pointwise": {}, "mcd": {"rate": 0.2}, "bbb": {}}
+# 72 does not divide the rows: every epoch has batches of two shapes.
+BUDGET = qb.Budget(epochs=12, batch_size=72, learning_rate=1e-3, clip=1.0)
+QUANTISATIONS: dict[str, dict[str, Any]] = {
+    "labels": {"optimiser": "sgd"},
+    "taught": {"optimiser": "adam", "teacher": 1.0, "equalise": True},
+}
+
+
+def jobs(method: str) -> list[StackJob]:
+    tasks = [qb.load_task("diabetes", split=split) for split in range(3)]
+    return [
+        StackJob(
+            lambda task=task: qb.network("mlp", task, hidden=(20, 20), noise="row"),
+            task,
+            qb.method(method, **METHODS[method]),
+            BUDGET,
+            seed,
+        )
+        for seed, task in enumerate(tasks)
+    ]
+
+
+def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked_loop, "can_be_replayed", lambda optimizer, device: False)
+
+
+def same(one: Any, other: Any) -> None:
+    for mine, theirs in zip(one, other, strict=True):
+        assert isinstance(mine, NetworkPosterior)
+        assert isinstance(theirs, NetworkPosterior)
+        for a, b in zip(mine.members, theirs.members, strict=True):
+            for name, value in a.items():
+                assert torch.equal(value.cpu(), b[name].cpu()), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_float_training_has_the_same_bits(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed = fit_stacked(jobs(method), device="cuda", progress=False)
+    eagerly(monkeypatch)
+    same(replayed, fit_stacked(jobs(method), device="cuda", progress=False))
+
+
+@pytest.mark.parametrize("how", QUANTISATIONS)
+@pytest.mark.parametrize("scheme", ["default", "ema"])
+@pytest.mark.parametrize("method", METHODS)
+def test_quantisation_has_the_same_bits(
+    method: str, scheme: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``ema`` ranges follow the data for half of the epochs: two phases."""
+    rule = {} if scheme == "default" else {"weight_range": "ema", "activation_range": "ema"}
+    floats = fit_stacked(jobs(method), device="cuda", progress=False)
+    asked = []
+    for seed, (one, job) in enumerate(zip(floats, jobs(method), strict=True)):
+        assert isinstance(one, NetworkPosterior)
+        precision = qb.Precision(4, 4, **rule)
+        asked.append(Quantisation(one.to("cpu"), job.task, precision, BUDGET, seed, **QUANTISATIONS[how]))
+    replayed = quantize_stacked(asked, device="cuda", progress=False)
+    eagerly(monkeypatch)
+    same(replayed, quantize_stacked(asked, device="cuda", progress=False))
+
+
+def test_an_interrupted_stack_goes_on_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fit_stacked(jobs("mcd"), device="cuda", progress=False)
+    step, count = Loop._step, 0
+
+    def stopping(self: Loop, x: torch.Tensor, y: torch.Tensor) -> None:
+        nonlocal count
+        step(self, x, y)
+        count += 1
+        self._stop = count == 33
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_step", stopping)
+        with pytest.raises(Interrupted):
+            fit_stacked(jobs("mcd"), device="cuda", progress=False, checkpoint=tmp_path)
+    again = fit_stacked(jobs("mcd"), device="cuda", progress=False, checkpoint=tmp_path, resume=True)
+    same(whole, again)
+
+
+def test_steps_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tests above compare is not eager twice."""
+    recorded = []
+    original = ReplayedSteps._record
+
+    def record(self: ReplayedSteps, x: torch.Tensor, y: torch.Tensor) -> Any:
+        recorded.append(tuple(x.shape))
+        return original(self, x, y)
+
+    monkeypatch.setattr(ReplayedSteps, "_record", record)
+    fit_stacked(jobs("mcd"), device="cuda", progress=False)
+    assert len(recorded) == len(set(recorded)) == 2
