@@ -15,7 +15,7 @@ import torch
 import qbayes as qb
 from qbayes.integer.cost import cost
 from qbayes.integer.describe import COLUMNS
-from qbayes.quant.qat import QAT_BUDGETS
+from qbayes.quant.recipe import QAT_RECIPES
 from qbayes.training.loop import Loop
 
 Cli = Callable[..., Any]
@@ -39,7 +39,8 @@ def test_quantize_gives_the_posterior_of_the_verb(cli: Cli, digits_posterior: Pa
     )
     made = qb.load_posterior(tmp_path / "q")
     assert told.code == 0, told.err
-    assert told.json["precision"] == precision.to_json() == made.quantised
+    settled = precision.for_likelihood(made.signature.likelihood)
+    assert told.json["precision"] == settled.to_json() == made.quantised
     assert told.json["budget"] == budget.to_json()
     assert made.members[0].keys() == expected.members[0].keys()
     for name, value in expected.members[0].items():
@@ -58,7 +59,7 @@ def test_quantize_takes_precision_and_budget_of_the_preset(
     told = cli(*command, "--out", tmp_path / "q", "--json", "--quiet")
     assert told.code == 0, told.err
     assert told.json["precision"] == qb.Precision.preset("paper").to_json()
-    assert told.json["budget"]["learning_rate"] == QAT_BUDGETS["paper"]["learning_rate"]
+    assert told.json["budget"]["learning_rate"] == QAT_RECIPES["paper"].budget["learning_rate"]
     assert told.json["budget"]["epochs"] == 1
 
 

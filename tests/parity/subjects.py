@@ -59,11 +59,17 @@ def fitted(network: str, method: str, chains: int = 1, **options: Any) -> qb.Net
 
 
 def quantised(
-    posterior: qb.NetworkPosterior, network: str, precision: qb.Precision, epochs: int = 0
+    posterior: qb.NetworkPosterior,
+    network: str,
+    precision: qb.Precision,
+    epochs: int = 0,
+    equalise: bool | None = None,
 ) -> qb.NetworkPosterior:
     # ranges are set batch by batch: few large ones are quicker.
     budget = qb.Budget(epochs=epochs, batch_size=64 if epochs else 512, learning_rate=1e-3, clip=1.0)
-    return qb.quantize(posterior, task_of(network), precision, budget, device="cpu", progress=False)
+    return qb.quantize(
+        posterior, task_of(network), precision, budget, equalise=equalise, device="cpu", progress=False
+    )
 
 
 def quant_network(module: nn.Module) -> QuantNetwork:

@@ -20,7 +20,8 @@ SUBJECTS = ("mlp", "lenet_relu", "sequence", "mlp_tanh")
 def ratios(network: str, precision: qb.Precision) -> tuple[dict[str, float], dict[str, float]]:
     """``Var(S_w w_q) / σ²`` of each layer: what the program reports, and over drawn weights."""
     posterior = float_posterior(network, "bbb")
-    program = qb.lower(quantised(posterior, network, precision))
+    # weights are compared with those of the float network: channels must keep their size.
+    program = qb.lower(quantised(posterior, network, precision, equalise=False))
     reported = {op.name: op.variance_ratio for op in cost(program).ops if op.variance_ratio is not None}
     drawn: dict[str, float] = {}
     for pair in pairs(posterior, program, NORMS.get(network, {})):

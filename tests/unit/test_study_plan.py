@@ -247,10 +247,13 @@ def test_fine_tuning_is_stacked_by_precision_and_starts_when_its_floats_are_ther
 
 
 def test_too_few_networks_of_one_precision_are_stacked_over_bit_widths() -> None:
-    plan = diabetes(precision=["W8A8", "W4A4", "W3A3"])
+    one_rate = [{"learning_rate": 1e-3}]
+    plan = diabetes(precision=["W8A8", "W4A4", "W3A3"], quantise=one_rate)
     assert sizes(stacks_of(plan, Tasks(None)), plan.keys("quantised")) == [3]
     searching = [{"weight": w, "activation": w, "weight_range": "mse"} for w in (8, 4, 3)]
-    assert stacks_of(diabetes(precision=searching), Tasks(None)) == {}
+    assert stacks_of(diabetes(precision=searching, quantise=one_rate), Tasks(None)) == {}
+    # by default the rate of a regression depends on the bits.
+    assert stacks_of(diabetes(precision=["W8A8", "W4A4", "W3A3"]), Tasks(None)) == {}
 
 
 def test_members_count_as_networks_of_a_stack() -> None:
