@@ -1,4 +1,4 @@
-"""Tables and figures of the published pages, docs/results/uci.md and mnist.md, from the CSVs beside them.
+"""Tables and figures of the pages docs/results/uci.md, mnist.md and noise.md, from the CSVs beside them.
 
     python benchmarks/scores/published.py             # print the tables
     python benchmarks/scores/published.py --write     # put them into the pages
@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import published_mnist
+import published_noise
 import published_uci
 from published_claims import claims
 from published_numbers import Lines, Missing, Studies
@@ -29,6 +30,7 @@ Table = Callable[[Studies], Lines]
 PAGES: Mapping[str, Mapping[str, Table]] = {
     "uci": {**published_uci.TABLES, "claims": partial(claims, page="uci")},
     "mnist": {**published_mnist.TABLES, "claims": partial(claims, page="mnist")},
+    "noise": published_noise.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 

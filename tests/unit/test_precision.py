@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical, Gaussian
-from qbayes.quant.precision import BITS, OF_A_LAYER, Precision
+from qbayes.quant.precision import BITS, ENDS, OF_A_LAYER, Precision
 
 bits = st.integers(2, 8)
 rules = st.sampled_from(["minmax", "ema", "percentile", "mse", "lsq"])
@@ -26,7 +26,7 @@ LAYER = {
 OTHERS = {
     "weight_scheme": st.sampled_from(["symmetric", "affine"]),
     "activation_scheme": st.sampled_from(["symmetric", "affine"]),
-    "input": st.none() | bits,
+    "input": st.none() | st.just("auto") | st.integers(2, 16),
     "output": st.none() | st.just("auto") | st.integers(2, 16),
     "noise": bits,
     "gaussian": st.sampled_from(["keep", "single"]),
@@ -81,38 +81,44 @@ def test_json_lacking_or_adding_a_field_is_refused() -> None:
 @pytest.mark.parametrize("name", BITS)
 @pytest.mark.parametrize("value", [0, 1, 17, -3, 4.0, "4", True, [4], "AUTO"])
 def test_bits_outside_2_to_8_are_refused(name: str, value: Any) -> None:
-    most = 16 if name == "output" else 8
+    most = 16 if name in ENDS else 8
     with pytest.raises(BadInput, match=f"{name} must be a whole number of bits from 2 to {most}"):
         Precision(**{name: value})
 
 
-@pytest.mark.parametrize("name", [name for name in BITS if name != "output"])
+@pytest.mark.parametrize("name", [name for name in BITS if name not in ENDS])
 @pytest.mark.parametrize("value", [9, 16, "auto"])
-def test_only_outputs_may_be_wider_than_a_byte_or_automatic(name: str, value: Any) -> None:
+def test_only_the_ends_may_be_wider_than_a_byte_or_automatic(name: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"{name} must be a whole number of bits from 2 to 8"):
         Precision(**{name: value})
-    assert Precision(output=value).output == value
+    assert [getattr(Precision(**{end: value}), end) for end in ENDS] == [value, value]
 
 
-def test_an_output_that_is_too_wide_is_told_in_three_parts() -> None:
+@pytest.mark.parametrize("end", ENDS)
+def test_an_end_that_is_too_wide_is_told_in_three_parts(end: str) -> None:
     with pytest.raises(BadInput) as caught:
-        Precision(output=17)
-    must = "output must be a whole number of bits from 2 to 16, or None to follow activation, or 'auto'"
-    assert (caught.value.must, caught.value.got, caught.value.do) == (must, "17", "change output")
+        Precision(**{end: 17})
+    must = f"{end} must be a whole number of bits from 2 to 16, or None to follow activation, or 'auto'"
+    assert (caught.value.must, caught.value.got, caught.value.do) == (must, "17", f"change {end}")
 
 
-def test_the_likelihood_settles_the_bits_of_the_outputs() -> None:
-    """8 for class scores, 16 for a regression; what was said stays as it was said."""
+def test_the_likelihood_settles_the_bits_of_the_ends() -> None:
+    """8 for a classifier, 16 for a regression; what was said stays as it was said."""
     classes, target = Categorical(3), Gaussian((2,))
     automatic = Precision(4, 4, overrides={"a": {"weight": 2}})
-    assert (automatic.output, automatic.output_bits) == ("auto", 8)
-    assert automatic.for_likelihood(classes) == dataclasses.replace(automatic, output=8)
-    assert automatic.for_likelihood(target) == dataclasses.replace(automatic, output=16)
-    for output in (None, 2, 8, 9, 16):
-        said = Precision(4, 4, output=output)
+    assert (automatic.input, automatic.output) == ("auto", "auto")
+    assert (automatic.input_bits, automatic.output_bits) == (8, 8)
+    assert automatic.for_likelihood(classes) == dataclasses.replace(automatic, input=8, output=8)
+    assert automatic.for_likelihood(target) == dataclasses.replace(automatic, input=16, output=16)
+    for bits in (None, 2, 8, 9, 16):
+        said = Precision(4, 4, input=bits, output=bits)
         assert said.for_likelihood(classes) == said.for_likelihood(target) == said
-    assert Precision.preset("paper").for_likelihood(target).output_bits == 7
-    assert Precision.from_json({**automatic.to_json(), "output": 8}).for_likelihood(target).output_bits == 8
+        one = Precision(4, 4, input=bits).for_likelihood(target)
+        assert (one.input, one.output) == (bits, 16)
+    paper = Precision.preset("paper").for_likelihood(target)
+    assert (paper.input_bits, paper.output_bits) == (7, 7)
+    old = Precision.from_json({**automatic.to_json(), "input": 8, "output": 8}).for_likelihood(target)
+    assert (old.input_bits, old.output_bits) == (8, 8)
 
 
 def test_only_input_output_and_sigma_may_follow() -> None:

@@ -83,7 +83,7 @@ def untrained(network: nn.Module, on: str = "rows") -> qb.NetworkPosterior:
 def quantised(posterior: qb.NetworkPosterior, on: str = "rows", **options: Any) -> qb.NetworkPosterior:
     epochs = options.pop("epochs", 0)
     budget = qb.Budget(epochs=epochs, batch_size=32, learning_rate=1e-3, clip=1.0)
-    precision = qb.Precision(**options)
+    precision = qb.Precision(**{"input": 8, **options})  # wide ones have tests of their own
     return qb.quantize(posterior, task(on), precision, budget, seed=0, device="cpu", progress=False)
 
 

@@ -229,7 +229,7 @@ def _train(
 def _summary(precision: "Precision", budget: "Budget", source: "NetworkPosterior", task: str) -> str:
     members = len(source.members)
     epochs = f"{budget.epochs} epoch{'s' if budget.epochs > 1 else ''}"
-    outputs = precision.for_likelihood(source.signature.likelihood).output_bits
+    ends = precision.for_likelihood(source.signature.likelihood)
     trained = f"{epochs} of batches of {budget.batch_size}, learning rate {budget.learning_rate:g}"
     return (
         f"{precision.label} on {task}: {members} member{'s' if members > 1 else ''}, "
@@ -237,7 +237,7 @@ def _summary(precision: "Precision", budget: "Budget", source: "NetworkPosterior
         f"  weights      {precision.weight} bits, {precision.weight_scheme} by {precision.granularity}, "
         f"{precision.weight_range}\n"
         f"  activations  {precision.activation} bits, {precision.activation_scheme}, "
-        f"{precision.activation_range}; input {precision.input_bits}, outputs {outputs} bits"
+        f"{precision.activation_range}; input {ends.input_bits}, outputs {ends.output_bits} bits"
     )
 
 

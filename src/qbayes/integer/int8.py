@@ -58,6 +58,9 @@ def int8_kernel(op: Weighted, grids: Grids, constants: Constants, row: tuple[int
 
     One product in float32, which is right to a code in 255, is not right to one in 65535.
     """
+    why = why_not_bytes(grids)
+    if why is not None:
+        return exact_kernel(op, grids, constants, why)
     if grids.out_bits > MOST_BITS:
         why = f"int8 kernels round to bytes, not to {grids.out_bits} bits"
         return exact_kernel(op, grids, constants, why)
@@ -65,6 +68,12 @@ def int8_kernel(op: Weighted, grids: Grids, constants: Constants, row: tuple[int
     if form.why is not None:
         return exact_kernel(op, grids, constants, form.why)
     return Int8Kernel(op, grids, constants, form)
+
+
+def why_not_bytes(grids: Grids) -> str | None:
+    """Why no kernel for bytes can read an op's input; None where one can."""
+    bits = max(grids.bits)
+    return None if bits <= MOST_BITS else f"int8 kernels read bytes, not codes of {bits} bits"
 
 
 class Int8Kernel(Kernel):

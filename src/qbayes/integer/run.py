@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.backends.base import Backend, Drawn
-from qbayes.integer.ops.base import Noise, Op
+from qbayes.integer.ops.base import Noise, Op, type_of_codes
 from qbayes.integer.program import Member, Program
-from qbayes.quant.affine import quantize
+from qbayes.quant.affine import MOST_BITS, quantize
 
 # Packed weights of all draws that are held at once, in bytes.
 _WEIGHTS_AT_ONCE = 1 << 28
@@ -109,7 +109,8 @@ class Interpreter:
 
     def input_codes(self, x: Tensor, member: Member, standardised: Tensor | None = None) -> Tensor:
         """``clamp(round(z / S) + Z)`` of the standardised input z, which may be given where it is known."""
-        if x.dtype == torch.uint8:
+        narrow = self.program.values[self.program.input].bits <= MOST_BITS
+        if x.dtype == torch.uint8 and narrow:
             found = self.backend.codes_of_bytes(x, self._table_of_bytes(member))
             if found is not None:
                 return found
@@ -123,8 +124,8 @@ class Interpreter:
         name, device = self.program.input, standardised.device
         scale = torch.tensor(member.scales[name], dtype=torch.float32, device=device)
         zero = torch.tensor(float(member.zeros[name]), device=device)
-        top = (1 << self.program.values[name].bits) - 1
-        return quantize(standardised, scale, zero, 0, top).to(torch.uint8)
+        bits = self.program.values[name].bits
+        return quantize(standardised, scale, zero, 0, (1 << bits) - 1).to(type_of_codes(bits))
 
     def _table_of_bytes(self, member: Member) -> Tensor:
         """The code of each byte in each channel, ``(channels, 256)``: images need no float arithmetic."""

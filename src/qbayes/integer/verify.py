@@ -2,9 +2,10 @@
 
 For every op and member: types, shapes and widths fit, constants and zero-points lie in their ranges, sums
 stay in int32 and products in int64 (from the actual codes, or from the clamp where weights are sampled),
-clamps stay inside the codes of the output, values exist before they are read, codes wider than a byte are
-made by weighted ops and read by none, and the outputs are what the likelihood reads. Whoever runs a program
-may rely on all of it, also for one that came from a hostile file.
+clamps stay inside the codes of the output, values exist before they are read, codes wider than a byte are the
+input's, read by weighted ops alone (if need be through ops that move them), or made by weighted ops and read
+by none, and the outputs are what the likelihood reads. Whoever runs a program may rely on all of it, also for
+one that came from a hostile file.
 """
 
 import math
@@ -27,12 +28,12 @@ from qbayes.integer.bounds import (
     require,
 )
 from qbayes.integer.op_record import decode, encode
-from qbayes.integer.ops import OPS, Constant, Mask, Op, Value, Weighted
+from qbayes.integer.ops import OPS, Constant, Mask, Op, Permute, Reshape, Slice, Value, Weighted
 from qbayes.integer.pack import code_range
 from qbayes.integer.program import Member, Program
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature
-from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_OUTPUT_BITS
+from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_WIDE_BITS
 
 MOST_OPS = 10_000
 MOST_MEMBERS = 10_000
@@ -40,6 +41,8 @@ MOST_AXES = 16
 LONGEST_NAME = 200
 # float32 ends at 2^128 and loses digits below 2^−126; with n bits |q − Z| is below 2^n.
 SMALLEST_SCALE, LARGEST_NUMBER = 2.0**-100, 2.0**127
+# ops that hand on codes of any width.
+_CARRIERS = (Reshape, Permute, Slice)
 
 
 @dataclass(frozen=True)
@@ -110,20 +113,24 @@ def propagate(ops: Sequence[Op], first: Value, bits: Sequence[int]) -> dict[str,
 
     Each value is written once and before it is read; ``bits`` are the widths of the ops' outputs.
     """
-    values = {first.name: _checked_value(first)}
+    values = {first.name: _checked_value(first, MOST_WIDE_BITS)}
     names: set[str] = set()
+    carried = {first.name}
     for op, width in zip(ops, bits, strict=True):
         _check_op(op)
         require(op.name not in names, "every op must have a name of its own", f"'{op.name}' twice")
         require(op.output not in values, "every value must be written once", f"'{op.output}' again")
         missing = [name for name in op.inputs if name not in values]
         require(not missing, f"'{op.name}' must read values that are written before it", missing[:1])
-        wide = [name for name in op.inputs if values[name].bits > MOST_BITS]
+        carries = isinstance(op, _CARRIERS) and op.inputs[0] in carried
+        readable = carried if carries or isinstance(op, Weighted) else set[str]()
+        wide = [name for name in op.inputs if values[name].bits > MOST_BITS and name not in readable]
         require(not wide, f"'{op.name}' must read codes of at most {MOST_BITS} bits", wide[:1])
         shapes = [values[name].shape for name in op.inputs]
         check_resources(op, shapes)
         names.add(op.name)
-        most = MOST_OUTPUT_BITS if isinstance(op, Weighted) else MOST_BITS
+        carried |= {op.output} if carries else set()
+        most = MOST_WIDE_BITS if carries or isinstance(op, Weighted) else MOST_BITS
         values[op.output] = _checked_value(Value(op.output, op.out_shape(shapes), width), most)
     return values
 
@@ -144,7 +151,7 @@ def check_name(name: object, what: str) -> None:
 
 
 def _checked_value(value: Value, most: int = MOST_BITS) -> Value:
-    """``value`` with at most that many bits: the answers of a weighted op alone may have more than 8."""
+    """``value`` with at most that many bits: only the input and a weighted op's answers may have over 8."""
     check_name(value.name, "a value")
     again = decode(Value, encode(value), f"the value '{value.name}'")
     require(again == value, f"the shape of '{value.name}' must be a tuple", value.shape)
@@ -215,8 +222,12 @@ def _check_outputs(program: Program) -> None:
             "a regression must have the heads mean and log_variance",
             f"computed and constant: {heads}",
         )
+    made = {op.output for op in program.ops if isinstance(op, Weighted)}
     for head, name in program.outputs.items():
         require(name in program.values, f"the head '{head}' must be a value of the program", f"'{name}'")
+        bits = program.values[name].bits
+        must = f"the head '{head}' must have at most {MOST_BITS} bits, or come from a weighted op"
+        require(bits <= MOST_BITS or name in made, must, f"'{name}' with {bits} bits")
         found = program.values[name].shape
         require(found == shape, f"the head '{head}' must have the shape {shape} of the answers", found)
     count = math.prod(shape)

@@ -16,8 +16,9 @@ from torch import Tensor
 from qbayes.errors import BadInput
 
 FEWEST_BITS, MOST_BITS = 2, 8
-# of a network's answers: they are multiplied with nothing, so they need not fit a byte.
-MOST_OUTPUT_BITS = 16
+# of a network's answers, which are multiplied with nothing, and of its input, where the sums of the layers
+# that read it have room: these need not fit a byte.
+MOST_WIDE_BITS = 16
 # the product of two scales of this size is still a normal float32 (2^-120 against 2^-126).
 SMALLEST_SCALE = 2.0**-60
 # 2^16 steps of it are still finite in float32.
@@ -33,9 +34,10 @@ def code_range(bits: int, signed: bool, symmetric: bool) -> tuple[int, int]:
     """The smallest and the largest code of ``bits`` bits.
 
     Unsigned (activations): 0 … 2^n − 1. Signed (weights): −2^(n−1) … 2^(n−1) − 1, without the first where
-    the grid is symmetric. Only unsigned codes, those of a network's answers, may have more than 8 bits.
+    the grid is symmetric. Only unsigned codes, those of a network's input and answers, may have more than 8
+    bits.
     """
-    most = MOST_BITS if signed else MOST_OUTPUT_BITS
+    most = MOST_BITS if signed else MOST_WIDE_BITS
     if isinstance(bits, bool) or not isinstance(bits, int) or not FEWEST_BITS <= bits <= most:
         raise BadInput(
             f"{'signed' if signed else 'unsigned'} codes must have {FEWEST_BITS} … {most} bits",

@@ -2,9 +2,10 @@
 
 float32 holds every integer up to 2^24, so a float32 convolution of centred codes is exact where
 ``Σ|w| · max|x| < 2^24`` holds for every output, whatever the order of its sums; otherwise float64 is used
-(2^53). Codes of at most 8 bits are exact in bfloat16 and TF32 too, so those modes do no harm. What may do
-harm is a kernel that transforms its inputs (Winograd): NNPACK is switched off, autocast too, and every shape
-is checked once on each device against float64, with inputs at the limits; one that fails runs in float64.
+(2^53). Codes of at most 8 bits are exact in bfloat16 and TF32 too, so those modes do no harm; wider ones are
+always multiplied in float64. What may do harm is a kernel that transforms its inputs (Winograd): NNPACK is
+switched off, autocast too, and every shape is checked once on each device against float64, with inputs at the
+limits; one that fails runs in float64.
 """
 
 import math

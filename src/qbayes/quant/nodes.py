@@ -12,6 +12,8 @@ COMPUTED = frozenset(
 )
 # kinds that only move or choose codes: the grid of their input goes through.
 MOVED = frozenset({"max_pool", "reshape", "permute", "slice", "pad", "upsample", "mask", "dropout"})
+# of those the kinds that carry codes wider than a byte too.
+CARRIERS = frozenset({"reshape", "permute", "slice", "dropout"})
 
 
 @dataclass(eq=False)
@@ -76,6 +78,14 @@ class Graph:
         """
         heads = [node for node in self.heads.values() if node.kind == "weighted"]
         return {id(node) for node in heads if not self.users(node)}
+
+    def carriers(self, node: Node) -> list[Node]:
+        """``node`` and the nodes that hand on its codes, whatever the width of these."""
+        found = [node]
+        for other in self.nodes:
+            if other.kind in CARRIERS and other.inputs[0] in found:
+                found.append(other)
+        return found
 
     def producers(self, nodes: Iterable[Node]) -> set[int]:
         """The ids of the computed nodes whose codes reach ``nodes`` unchanged but for moving."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from qbayes.errors import BadInput, nearest, unknown_name
 from qbayes.posterior.likelihood import Categorical, Likelihood
-from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_OUTPUT_BITS
+from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_WIDE_BITS
 from qbayes.quant.quantizers import QUANTIZERS
 
 Override = tuple[str, tuple[tuple[str, int | str | None], ...]]
@@ -20,8 +20,8 @@ Overrides = tuple[Override, ...]
 BITS = ("weight", "activation", "input", "output", "noise", "sigma")
 FOLLOWS = {"input": "activation", "output": "activation", "sigma": "weight"}
 AUTO = "auto"
-# the most bits of what may have more than 8.
-MOST = {"output": MOST_OUTPUT_BITS}
+# the ends of the network: they may have more than 8 bits, and what they are for decides how many.
+ENDS = ("input", "output")
 RANGES = ("weight_range", "activation_range")
 OF_A_LAYER = ("weight", "activation", "granularity", "weight_range", "activation_range", "sigma")
 # what differs from the default in the paper's scheme: one affine grid a tensor, ranges by moving averages, n
@@ -41,13 +41,17 @@ PAPER: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Precision:
-    """Bits (2 … 8, of the outputs 2 … 16) and grids; a small value that checks itself.
+    """Bits (2 … 8, of the input and outputs 2 … 16) and grids; a small value that checks itself.
 
     ``input``, ``output`` and ``sigma`` may be None: they then follow ``activation``, ``activation`` and
-    ``weight``. ``output="auto"`` is 8 bits for class scores, and 16 for the heads of a regression: 255 steps
-    over the range of a target show beside a small noise, and rounding the last layer's 32-bit sums to 16 bits
-    costs nothing. More than 8 bits have only heads that come from a weighted layer (``Linear``, ``Conv``) and
-    that nothing else reads; other heads have 8 then.
+    ``weight``. ``"auto"`` is 8 bits for a classifier, whose pixels are bytes, and 16 for a regression: 255
+    steps over the range of all features, or of a target, show beside a small noise.
+
+    More than 8 bits have only heads that come from a weighted layer (``Linear``, ``Conv``) and that nothing
+    else reads: rounding 32-bit sums to 16 bits costs nothing. More than 8 bits has the input only where
+    weighted layers alone read it, if need be through reshapes, permutations and slices, and where the sums of
+    all of them fit 32 bits whatever their weights (129 inputs an output at W8). Other heads, and
+    another input, have 8 then.
 
     ``noise`` are the bits of ε. ``gaussian="keep"`` gives the noise of Gaussian weights an
     accumulator of its own wherever the weights' grid would lose it; ``"single"`` rounds σ·ε on its own grid
@@ -65,7 +69,7 @@ class Precision:
     granularity: Literal["channel", "tensor"] = "channel"
     weight_range: str = "lsq"
     activation_range: str = "lsq"
-    input: int | None = 8
+    input: int | Literal["auto"] | None = AUTO
     output: int | Literal["auto"] | None = AUTO
     noise: int = 8
     sigma: int | None = None
@@ -114,25 +118,22 @@ class Precision:
 
     @property
     def input_bits(self) -> int:
-        return self.activation if self.input is None else self.input
+        """8 for ``"auto"``, unless ``for_likelihood`` has settled it."""
+        return self._bits_of_end(self.input)
 
     @property
     def output_bits(self) -> int:
         """8 for ``"auto"``, unless ``for_likelihood`` has settled it."""
-        if self.output == AUTO:
-            return MOST_BITS
-        return self.activation if self.output is None else self.output
+        return self._bits_of_end(self.output)
 
     @property
     def sigma_bits(self) -> int:
         return self.weight if self.sigma is None else self.sigma
 
     def for_likelihood(self, likelihood: Likelihood) -> "Precision":
-        """The precision with ``output="auto"`` as a number: 8 for class scores, 16 for a regression."""
-        if self.output != AUTO:
-            return self
-        bits = MOST_BITS if isinstance(likelihood, Categorical) else MOST_OUTPUT_BITS
-        return dataclasses.replace(self, output=bits)
+        """The precision with ``"auto"`` as a number: 8 for classes, 16 for a regression."""
+        bits = MOST_BITS if isinstance(likelihood, Categorical) else MOST_WIDE_BITS
+        return dataclasses.replace(self, **{end: bits for end in ENDS if getattr(self, end) == AUTO})
 
     def for_layer(self, name: str) -> "Precision":
         """The precision of the layer ``name``: overrides that match it merged in, none left."""
@@ -180,15 +181,20 @@ class Precision:
         assert isinstance(self.overrides, tuple)
         return self.overrides
 
+    def _bits_of_end(self, said: int | Literal["auto"] | None) -> int:
+        if said == AUTO:
+            return MOST_BITS
+        return self.activation if said is None else said
+
     def _check_bits(self, name: str) -> None:
         value = getattr(self, name)
-        if (value is None and name in FOLLOWS) or (name == "output" and value == AUTO):
+        if (value is None and name in FOLLOWS) or (name in ENDS and value == AUTO):
             return
-        most = MOST.get(name, MOST_BITS)
+        most = MOST_WIDE_BITS if name in ENDS else MOST_BITS
         # True is an int to Python.
         if isinstance(value, bool) or not isinstance(value, int) or not FEWEST_BITS <= value <= most:
             more = f", or None to follow {FOLLOWS[name]}" if name in FOLLOWS else ""
-            more += f", or '{AUTO}'" if name == "output" else ""
+            more += f", or '{AUTO}'" if name in ENDS else ""
             raise BadInput(
                 f"{name} must be a whole number of bits from {FEWEST_BITS} to {most}{more}",
                 f"{value!r:.200}",

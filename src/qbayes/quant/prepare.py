@@ -16,6 +16,7 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
 from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.convert import graph_of
+from qbayes.quant.ends import WIDE_HEADROOM, WIDE_RULE, input_bits, output_bits
 from qbayes.quant.fold import fold, folded_bias, folded_weight
 from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
 from qbayes.quant.layers.elementwise import (
@@ -52,13 +53,6 @@ from qbayes.quant.trace import EXAMPLE_ROWS
 
 # rounding in float32 stays far below; a wrong graph lies far above.
 _LARGEST_ERROR, _LEAST_ERROR = 1e-2, 1e-6
-# in place of a learned range, for codes of more than 8 bits: so many leave nothing to trade by clipping,
-# and a gradient of the size that suits steps of 1/255 would throw steps of 1/65535 about.
-WIDE_RULE = "minmax"
-# … and they reach further than what was seen, by this share of it at each end. That costs a third of a bit;
-# rounding inside of the network, and rows not yet seen, take some answers beyond those of calibration, and
-# one that is clipped is off by many steps.
-WIDE_HEADROOM = 1 / 8
 
 
 def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) -> nn.Module:
@@ -164,7 +158,6 @@ class Builder:
     def __init__(self, graph: Graph, precision: Precision) -> None:
         self.graph, self.precision = graph, precision
         self.answers = graph.producers(graph.heads.values())
-        self.ends = graph.ends()
         self.weights: dict[int, nn.Module] = {}
 
     def build(self) -> QuantNetwork:
@@ -181,9 +174,9 @@ class Builder:
         # the ends have bits of their own, but what is said of a layer by name comes first.
         if not self.precision.overrides_activation(node.layer):
             if id(node) in self.answers:
-                bits = self._output_bits(node)
+                bits = output_bits(self.graph, node, self.precision)
             if node.kind == "input":
-                bits = self.precision.input_bits
+                bits = input_bits(self.graph, node, self.precision)
         # the input's range is that of the data: there is nothing to trade by moving it.
         learn = node.kind != "input"
         symmetric = at.activation_scheme == "symmetric"
@@ -191,11 +184,6 @@ class Builder:
         if bits > MOST_BITS:
             rule, headroom = WIDE_RULE if QUANTIZERS[rule].learned else rule, WIDE_HEADROOM
         return Quantizer(bits, rule=rule, signed=False, symmetric=symmetric, learn=learn, headroom=headroom)
-
-    def _output_bits(self, node: Node) -> int:
-        """More than 8 bits only where a weighted layer makes the head and nothing else reads it."""
-        bits = self.precision.output_bits
-        return bits if id(node) in self.ends else min(bits, MOST_BITS)
 
     def weight_quantizer(self, at: Precision, channels: int) -> Quantizer:
         return Quantizer(

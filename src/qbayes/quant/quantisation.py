@@ -39,6 +39,8 @@ MOMENTUM = 0.9
 # rows that set the ranges before training, in batches of the budget's size.
 CALIBRATION_ROWS = 2048
 _SAME_SCALE = 1e-3
+# weights below which a network is calibrated sooner on a CPU than a GPU starts the kernels.
+_SMALL = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +101,19 @@ class Quantisation:
 
     @torch.no_grad()
     def calibrate(self, module: nn.Module, member: int, device: torch.device) -> None:
-        """Set the ranges from training rows, of channels that were equalised by them."""
-        cuda = [device] if device.type == "cuda" else []
-        batches = self._calibration_rows(member, device)
+        """Set the ranges from training rows, of channels that were equalised by them; ends on ``device``."""
+        small = sum(parameter.numel() for parameter in module.parameters()) < _SMALL
+        place = torch.device("cpu") if small else device
+        cuda = [place] if place.type == "cuda" else []
+        batches = self._calibration_rows(member, place)
+        module.to(place)
         if self.equalise:
             equalise(network_of(module), batches)
         with torch.random.fork_rng(devices=cuda), network_of(module).calibrating():
             torch.manual_seed(derived_seed(self.seed, "calibration noise", member))
             for x in batches:
                 module(x)
+        module.to(device)
 
     def _calibration_rows(self, member: int, device: torch.device) -> list[Tensor]:
         order = torch.Generator().manual_seed(derived_seed(self.seed, "calibration", member))

@@ -45,7 +45,8 @@ class Answers:
             f"seed {self.run['seed']}"
         )
         if self.run["precision"] == FLOAT:
-            self._score(lambda run: self.float().to(self._answering_place()))
+            weights = sum(parameter.numel() for parameter in self.float().network.parameters())
+            self._score(lambda run: self.float().to(self._answering_place(weights)))
         elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.lower(
             self.job["program"], self.run, self.quantised
         ):
@@ -79,11 +80,13 @@ class Answers:
         return {"method": method_name(self.run), "task": task_name(self.run)}
 
     def _deployed(self, run: Mapping[str, Any]) -> ProgramPosterior:
-        return load(self.program(), evaluate_values(run)["backend"], device=self._answering_place())
+        constants = self.program().members[0].constants.values()
+        weights = sum(value.numel() for of_op in constants for value in of_op.values())
+        place = self._answering_place(weights)
+        return load(self.program(), evaluate_values(run)["backend"], device=place)
 
-    def _answering_place(self) -> torch.device:
+    def _answering_place(self, weights: int) -> torch.device:
         """The run's device; a CPU for a small network, which starting kernels would make wait."""
-        weights = sum(parameter.numel() for parameter in self.float().network.parameters())
         return self.at.place if weights > _SMALL else torch.device("cpu")
 
     def _score(self, posterior: Callable[[Mapping[str, Any]], Any]) -> None:

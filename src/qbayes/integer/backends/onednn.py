@@ -14,13 +14,14 @@ from qbayes.integer import layout
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.reference import exact_kernel
 from qbayes.integer.compiled import compiled_kernel
-from qbayes.integer.int8 import int8_kernel
+from qbayes.integer.int8 import int8_kernel, why_not_bytes
 from qbayes.integer.int8_ops import why_missing
 from qbayes.integer.kernels_build import kernels, threads_for
 from qbayes.integer.lines import LinesKernel, is_small
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program import Program
+from qbayes.integer.wide_lines import WideLines, draws_few
 
 
 @BACKENDS.register("onednn")
@@ -39,7 +40,10 @@ class OneDnn(Backend):
     def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
         shapes = [self.program.values[name].shape for name in op.inputs]
         c = kernels()
-        if isinstance(op, Weighted) and c is not None and is_small(op):
+        wide = why_not_bytes(grids)
+        if isinstance(op, Weighted) and wide is not None and draws_few(op):
+            return WideLines(op, grids, constants, wide)
+        if isinstance(op, Weighted) and wide is None and c is not None and is_small(op):
             return LinesKernel(op, grids, constants, c)
         if isinstance(op, Weighted):
             return int8_kernel(op, grids, constants, shapes[0])

@@ -1,11 +1,13 @@
 """The reference: ``Op.run`` for everything, exact integers on CPU and CUDA; the definition of truth."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from qbayes.integer.backends.base import BACKENDS, Backend, Drawn, Kernel, Tolerance
+from qbayes.integer.kernels_build import threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise, Op
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program import Program
@@ -36,7 +38,8 @@ class ExactWeighted(Kernel):
         return self._points is None
 
     def draw(self, seed: int, draw: int) -> Drawn:
-        return self.weighted.weights.draw(self.constants, seed, draw, torch.get_num_threads())
+        threads = threads_for(math.prod(self.weighted.weight_shape))
+        return self.weighted.weights.draw(self.constants, seed, draw, threads)
 
     def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
         if self._points is not None:

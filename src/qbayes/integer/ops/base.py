@@ -1,11 +1,12 @@
 """The second waist: a program is a short list of these operations on integer codes.
 
 A *value* is an activation tensor of codes ``0 … 2^n − 1`` in uint8; what a code means, ``f = S (q − Z)``, is
-known from the member's scale and zero-point of that value. The answers of a weighted op, read by no other op,
-may be *wide*: n is 9 … 16 and the codes are held in int32. An *op* reads values and writes one; its numbers
-are *constants*, integers of a declared width, one set for each member. ``Op.run`` is the definition of truth:
-exact integers, done in float lanes where a bound proves them exact. Backends may run an op another way, and
-state how far they stray.
+known from the member's scale and zero-point of that value. Two kinds of values may be *wide*, with n of
+9 … 16 and codes held in int32: the answers of a weighted op that no other op reads, and the input, also
+reshaped, permuted or sliced, where weighted ops alone read it. An *op* reads values and writes one; its
+numbers are *constants*, integers of a declared width, one set for each member. ``Op.run`` is the definition
+of truth: exact integers, done in float lanes where a bound proves them exact. Backends may run an op another
+way, and state how far they stray.
 """
 
 from abc import ABC, abstractmethod
@@ -89,7 +90,7 @@ class Op(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
-        """The output's codes (of ``type_of_codes``) from the inputs' codes (uint8), exactly."""
+        """The output's codes from the inputs' codes (each of ``type_of_codes``), exactly."""
 
     def macs(self, values: Mapping[str, Value]) -> int:
         """Multiply-accumulates for one row and one draw."""

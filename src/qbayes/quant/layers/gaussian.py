@@ -20,8 +20,15 @@ from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.quant.coded import Coded
 from qbayes.quant.epsilon import GAUSSIAN_STEPS, epsilon_codes, epsilon_scale, epsilon_table
 from qbayes.quant.fixed_point import fixed_point, real, shared_shifts
-from qbayes.quant.layers.base import Constants, multiplier_constants, real_multiplier, shaped
-from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes, raise_scale
+from qbayes.quant.layers.base import Constants, multiplier_constants, shaped
+from qbayes.quant.layers.weighted import (
+    Geometry,
+    accumulate,
+    apply_weights,
+    bias_codes,
+    in_steps,
+    raise_scale,
+)
 from qbayes.quant.quantizer import Quantizer
 
 # one grid keeps the noise if its variance ratio stays this close to 1.
@@ -252,12 +259,11 @@ class GaussianWeights(GaussianLayer):
         single = drawn is not None and int(self.grids) == 1
         total = accumulate(self.geometry, x, drawn if single and drawn is not None else mean, 127, None)
         total = total + shaped(self.bias_of_draw(constants), total.ndim, axis)
-        steps = total * real_multiplier(constants, total.ndim, axis)
+        sums = [(total, constants["multiplier"])]
         if drawn is not None and int(self.grids) == 2:
             spread = accumulate(self.geometry, x, drawn, 127, None)
-            second = real(constants["second_multiplier"], constants["shift"])
-            steps = steps + spread * shaped(second, total.ndim, axis)
-        return steps
+            sums.append((spread, constants["second_multiplier"]))
+        return in_steps(x, sums, constants["shift"], axis)
 
     def bias_of_draw(self, constants: Constants) -> Tensor:
         """The integer bias with its own noise, where it has one."""

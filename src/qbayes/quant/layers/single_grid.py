@@ -14,9 +14,9 @@ from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.quant.coded import Coded
 from qbayes.quant.epsilon import epsilon_scale
 from qbayes.quant.fixed_point import fixed_point, real, shared_shifts
-from qbayes.quant.layers.base import Constants, multiplier_constants, real_multiplier, shaped
+from qbayes.quant.layers.base import Constants, multiplier_constants, shaped
 from qbayes.quant.layers.gaussian import GaussianWeights
-from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes
+from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes, in_steps
 from qbayes.quant.quantizer import Quantizer
 
 # S_μ / S_w and S_n / S_w have this many bits before the point at most.
@@ -120,4 +120,4 @@ class SingleGridWeights(GaussianWeights):
             weight = stream.weights[self.site]
         total = accumulate(self.geometry, x, weight, 255, None)
         total = total + shaped(self.bias_of_draw(constants), total.ndim, self.channel_axis)
-        return total * real_multiplier(constants, total.ndim, self.channel_axis)
+        return in_steps(x, [(total, constants["multiplier"])], constants["shift"], self.channel_axis)

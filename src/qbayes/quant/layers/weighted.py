@@ -6,7 +6,7 @@ The bias is an integer at scale S_x S_w. A channel whose bias would not fit (|b|
 are nearly dead) gets a larger S_w when the network settles for evaluation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.coded import Coded
 from qbayes.quant.exact import exact_conv, exact_linear
+from qbayes.quant.fixed_point import real, rounded_shift
 from qbayes.quant.layers.base import (
     UNLIMITED,
     Constants,
@@ -23,7 +25,6 @@ from qbayes.quant.layers.base import (
     Requantised,
     Span,
     multiplier_constants,
-    real_multiplier,
     shaped,
 )
 from qbayes.quant.quantizer import Quantizer
@@ -74,6 +75,21 @@ def accumulate(geometry: Geometry | None, x: Coded, weight: Tensor, limit: int, 
     return total.double()
 
 
+def in_steps(x: Coded, sums: Sequence[tuple[Tensor, Tensor]], shift: Tensor, axis: int) -> Tensor:
+    """``Σ v m / 2^s`` of sums v with their multipliers m along ``axis``: steps of the output's scale.
+
+    Sums over wide codes have more bits than float64 can multiply by 31 and still round right
+    (``Requantised.coded`` says why): these are multiplied and rounded here, in integers.
+    """
+    ndim = sums[0][0].ndim
+    if x.bits <= MOST_BITS:
+        parts = [total * shaped(real(multiplier, shift), ndim, axis) for total, multiplier in sums]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    whole = [total.long() * shaped(multiplier.long(), ndim, axis) for total, multiplier in sums]
+    product = whole[0] if len(whole) == 1 else whole[0] + whole[1]
+    return rounded_shift(product, shaped(shift.long(), ndim, axis)).double()
+
+
 class PointWeights(nn.Module):
     """Weights that are the same in every draw, with their quantiser; a layer called twice shares one."""
 
@@ -119,7 +135,7 @@ class PointWeights(nn.Module):
         return found | multiplier_constants(x.scale.double() * scale.double() / out_scale.double())
 
     def steps(self, x: Coded, constants: Constants) -> Tensor:
-        """The result in steps of the output's scale."""
+        """The result in steps of the output's scale; whole ones where ``x`` is wide."""
         weight = constants["weight"].float()
         if "weight_zero" in constants:
             weight = weight - shaped(constants["weight_zero"].float(), weight.ndim, 0)
@@ -127,7 +143,7 @@ class PointWeights(nn.Module):
         total = accumulate(self.geometry, x, weight, 255, bound)
         axis = self.channel_axis
         total = total + shaped(constants["bias"].double(), total.ndim, axis)
-        return total * real_multiplier(constants, total.ndim, axis)
+        return in_steps(x, [(total, constants["multiplier"])], constants["shift"], axis)
 
 
 @torch.no_grad()
