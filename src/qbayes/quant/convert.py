@@ -58,7 +58,8 @@ class Converter:
             elif node not in self.traced.fixed:
                 self._check_skipped(node)
             self._note_changes(node)
-        graph = Graph(self.nodes, heads)
+        # what the trace froze of the network's own numbers would be another network's there.
+        graph = Graph(self.nodes, heads, None if self.traced.fixed else self.traced.module)
         graph.prune()
         return graph
 

@@ -45,6 +45,17 @@ class Graph:
 
     nodes: list[Node]
     heads: dict[str, Node]
+    # what the nodes' modules belong to, unless the graph holds numbers of it besides.
+    source: nn.Module | None = None
+
+    def copied(self) -> "Graph":
+        """The same nodes of the same modules, to be folded by themselves."""
+        new: dict[int, Node] = {}
+        for node in self.nodes:
+            inputs = [new[id(source)] for source in node.inputs]
+            new[id(node)] = Node(node.kind, node.name, inputs, node.shape, dict(node.options), node.module)
+        heads = {name: new[id(node)] for name, node in self.heads.items()}
+        return Graph(list(new.values()), heads, self.source)
 
     def users(self, node: Node) -> list[Node]:
         return [other for other in self.nodes if node in other.inputs]

@@ -15,7 +15,6 @@ from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
 from qbayes.quant.affine import MOST_BITS
-from qbayes.quant.convert import graph_of
 from qbayes.quant.ends import WIDE_HEADROOM, WIDE_RULE, input_bits, output_bits
 from qbayes.quant.fold import fold, folded_bias, folded_weight
 from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
@@ -50,6 +49,7 @@ from qbayes.quant.precision import Precision
 from qbayes.quant.quantizer import Quantizer
 from qbayes.quant.quantizers import QUANTIZERS
 from qbayes.quant.trace import EXAMPLE_ROWS
+from qbayes.quant.traces import Traces
 
 # rounding in float32 stays far below; a wrong graph lies far above.
 _LARGEST_ERROR, _LEAST_ERROR = 1e-2, 1e-6
@@ -73,17 +73,20 @@ def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) 
     return quantised_module(posterior.networks[member], signature.input_shape, settled)
 
 
-def quantised_module(network: nn.Module, input_shape: tuple[int, ...], precision: Precision) -> nn.Module:
+def quantised_module(
+    network: nn.Module, input_shape: tuple[int, ...], precision: Precision, traces: Traces | None = None
+) -> nn.Module:
     """As ``prepare``, for a module; a constant noise stays around it in float, as part of the likelihood.
 
     What the likelihood decides of the precision (``Precision.for_likelihood``) is the caller's to settle.
+    ``traces`` remembers the graph for the next network of the same structure.
     """
     if isinstance(network, ConstantNoise):
-        inner = quant_network(network.network, input_shape, precision)
+        inner = quant_network(network.network, input_shape, precision, traces)
         wrapped = ConstantNoise(inner, tuple(network.tenth_log_variance.shape))
         wrapped.tenth_log_variance.data.copy_(network.tenth_log_variance)
         return wrapped.to(network.tenth_log_variance.device)
-    return quant_network(network, input_shape, precision)
+    return quant_network(network, input_shape, precision, traces)
 
 
 def requantised(network: nn.Module, signature: Signature, precision: Mapping[str, Any]) -> nn.Module:
@@ -92,10 +95,12 @@ def requantised(network: nn.Module, signature: Signature, precision: Mapping[str
     return quantised_module(network, signature.input_shape, settled).eval()
 
 
-def quant_network(network: nn.Module, input_shape: tuple[int, ...], precision: Precision) -> QuantNetwork:
+def quant_network(
+    network: nn.Module, input_shape: tuple[int, ...], precision: Precision, traces: Traces | None = None
+) -> QuantNetwork:
     device = next((value.device for value in network.state_dict().values()), torch.device("cpu"))
     example = torch.zeros(EXAMPLE_ROWS, *input_shape, device=device)
-    graph = fold(graph_of(network, example))
+    graph = fold((Traces() if traces is None else traces).graph(network, example))
     if precision.mask == "product":
         _quantise_masks(graph)
     if not any(node.kind not in ("input", "dropout") for node in graph.nodes):

@@ -8,7 +8,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -29,6 +29,7 @@ from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quantised_module
 from qbayes.quant.recipe import OPTIMISERS, Optimiser
 from qbayes.quant.teacher import Imitation, Taught
+from qbayes.quant.traces import Traces
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.loop import derived_seed
@@ -57,6 +58,7 @@ class Quantisation:
     teacher: float = 0.0
     optimiser: Optimiser = "sgd"
     equalise: bool = False
+    _traces: Traces = field(default_factory=Traces, init=False, repr=False)
 
     def __post_init__(self) -> None:
         noise.check_seed(self.seed)
@@ -97,7 +99,7 @@ class Quantisation:
     def prepared(self, member: int) -> nn.Module:
         """The member with fake-quantisers, before any data."""
         shape = self.posterior.signature.input_shape
-        return quantised_module(self.posterior.networks[member], shape, self.precision).cpu()
+        return quantised_module(self.posterior.networks[member], shape, self.precision, self._traces).cpu()
 
     @torch.no_grad()
     def calibrate(self, module: nn.Module, member: int, device: torch.device) -> None:
