@@ -188,8 +188,7 @@ def _recipe(
     from qbayes.quant.recipe import qat_recipe
 
     recipe = qat_recipe(preset, kind)
-    own = {"teacher": recipe.teacher, "optimiser": recipe.optimiser, "equalise": recipe.equalise}
-    return recipe.settled(bits, **budget), {**own, **how}
+    return recipe.settled(bits, **budget), {**recipe.how, **how}
 
 
 def _train(

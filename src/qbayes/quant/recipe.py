@@ -27,13 +27,19 @@ class QatRecipe:
     equalise: bool
     growth: float = 1.0
 
+    @property
+    def how(self) -> dict[str, Any]:
+        """All but the budget, as arguments of ``quantize``."""
+        return {"optimiser": self.optimiser, "teacher": self.teacher, "equalise": self.equalise}
+
     def settled(self, bits: int, **overrides: Any) -> Budget:
         """The budget for so many bits; ``overrides`` stand as given."""
         rate = self.budget["learning_rate"] * self.growth ** (MOST_BITS - bits)
         return Budget.from_options({**self.budget, "learning_rate": rate}, **overrides)
 
 
-# Found by measurement (docs/results/integers.md and uci.md), and the paper's. ``PRESET/KIND`` goes before.
+# Found by measurement (docs/results/integers.md; for regression on held-out rows of the UCI sets), and the
+# paper's. ``PRESET/KIND`` goes before.
 QAT_RECIPES: Mapping[str, QatRecipe] = {
     "default": QatRecipe(
         {"epochs": 10, "least_steps": 200, "batch_size": 128, "learning_rate": 1e-2, "clip": 1.0},

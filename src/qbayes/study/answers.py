@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from qbayes.metrics import evaluate
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import save_posterior, write_atomically
 from qbayes.quant.qat import quantize_members
+from qbayes.quant.quantisation import quickest_place
 from qbayes.study.measured import measured_row
 from qbayes.study.sections import FLOAT
 from qbayes.study.stages import canonical, evaluate_values
@@ -23,9 +23,6 @@ from qbayes.study.workplace import Job, Workplace, bits_name, method_name, task_
 from qbayes.tasks import Task
 
 ROW, ROWS = "row.json", "rows.safetensors"
-# weights below which a network answers sooner on a CPU: a hundred draws of an MLP of 50 with Gaussian weights
-# take 0.5 s there, 1.8 s on an H200 that 8 processes share.
-_SMALL = 20_000
 
 
 class Answers:
@@ -46,7 +43,7 @@ class Answers:
         )
         if self.run["precision"] == FLOAT:
             weights = sum(parameter.numel() for parameter in self.float().network.parameters())
-            self._score(lambda run: self.float().to(self._answering_place(weights)))
+            self._score(lambda run: self.float().to(quickest_place(weights, self.at.place)))
         elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.lower(
             self.job["program"], self.run, self.quantised
         ):
@@ -82,12 +79,8 @@ class Answers:
     def _deployed(self, run: Mapping[str, Any]) -> ProgramPosterior:
         constants = self.program().members[0].constants.values()
         weights = sum(value.numel() for of_op in constants for value in of_op.values())
-        place = self._answering_place(weights)
+        place = quickest_place(weights, self.at.place)
         return load(self.program(), evaluate_values(run)["backend"], device=place)
-
-    def _answering_place(self, weights: int) -> torch.device:
-        """The run's device; a CPU for a small network, which starting kernels would make wait."""
-        return self.at.place if weights > _SMALL else torch.device("cpu")
 
     def _score(self, posterior: Callable[[Mapping[str, Any]], Any]) -> None:
         for key, run in self.runs:

@@ -212,7 +212,7 @@ def quantise_of(value: Any, kind: str, bits: int) -> dict[str, Any]:
     if preset not in PRESETS:
         raise unknown_name("preset of quantise", str(preset), PRESETS)
     recipe = qat_recipe(preset, kind)
-    of_recipe = {name: given.pop(name, getattr(recipe, name)) for name in OF_THE_RECIPE}
+    of_recipe = {name: given.pop(name, value) for name, value in recipe.how.items()}
     kept = {name: given.pop(name) for name in ("keep", "freeze")}
     return {"budget": recipe.settled(bits, **given), **kept, **of_recipe}
 
