@@ -45,7 +45,7 @@ def test_a_classification_learns_from_labels() -> None:
     task = blobs()
     made = qb.quantize(fitted(task), task, qb.Precision(4, 4), device="cpu", progress=False)
     record = made.provenance["quantised"]
-    assert (record["optimiser"], record["teacher"], record["equalise"]) == ("sgd", 0.0, True)
+    assert (record["optimiser"], record["teacher"], record["equalise"]) == ("sgd", 0.0, False)
     assert record["budget"]["learning_rate"] == 1e-2
 
 
