@@ -45,7 +45,7 @@ QAT_RECIPES: Mapping[str, QatRecipe] = {
         {"epochs": 10, "least_steps": 200, "batch_size": 128, "learning_rate": 1e-2, "clip": 1.0},
         optimiser="sgd",
         teacher=0.0,
-        # the rate was chosen without, and with it one of three trainings of bbb on digits collapsed at 3 bits.
+        # with it one of three trainings of bbb on digits collapsed at 3 bits: the rate was chosen without.
         equalise=False,
     ),
     # a table's float network may err by a few hundredths of the targets' deviation, a pass over its rows is a
