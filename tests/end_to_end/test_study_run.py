@@ -118,16 +118,17 @@ def killed_at_random(folder: Path, kills: int, seed: int) -> list[Path]:
         while True:
             process = start("run", study, "--store", store, "--device", "cpu", "--no-report")
             try:
-                process.communicate(timeout=chance.uniform(0.5, 14) if left else 300)
-                assert process.returncode == 0
+                _, err = process.communicate(timeout=chance.uniform(0.5, 14) if left else 300)
+                assert process.returncode == 0, f"{store} after {kills - left} kills: {err}"
                 break
             except subprocess.TimeoutExpired:
                 left -= 1
                 workers = workers_of(process)
                 if workers and chance.random() < 0.4:
                     kill(chance.choice(workers))
-                    process.communicate(timeout=300)
-                    assert process.returncode == 0  # a worker's death is made good at once
+                    _, err = process.communicate(timeout=300)
+                    # a worker's death is made good at once
+                    assert process.returncode == 0, f"{store} after {kills - left} kills: {err}"
                     break
                 kill(process.pid)
                 process.communicate()
@@ -187,11 +188,17 @@ def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while not list(store.glob("float/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    second = run("run", study, "--store", store, "--device", "cpu", "--no-report")
-    assert second.returncode == 2
+    # held still, so that it cannot end while the second waits whether it is about to die.
+    first.send_signal(signal.SIGSTOP)
+    try:
+        second = run("run", study, "--store", store, "--device", "cpu", "--no-report")
+    finally:
+        first.send_signal(signal.SIGCONT)
+    assert second.returncode == 2, second.stdout + second.stderr
     assert "one run at a time" in second.stderr
-    assert first.communicate(timeout=300)[0]
-    assert first.returncode == 0
+    out, err = first.communicate(timeout=300)
+    assert out
+    assert first.returncode == 0, err
 
 
 def test_a_run_that_fails_is_recorded_does_not_stop_the_others_and_can_be_retried(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ CLASSIFICATION = (
     "ece",
     "ece_adaptive",
     "ece_per_batch",
+    "ece_per_batch_1024",
     "entropy",
     "mutual_information",
 )

@@ -10,8 +10,9 @@ import qbayes as qb
 from qbayes.errors import Interrupted
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.quantisation import Quantisation
+from qbayes.quant.quantizers import QUANTIZERS
 from qbayes.quant.stacked import quantize_stacked
-from qbayes.training import stacked_loop
+from qbayes.training import loop
 from qbayes.training.loop import Loop
 from qbayes.training.replayed import ReplayedSteps
 from qbayes.training.stacked import StackJob, fit_stacked
@@ -42,7 +43,7 @@ def jobs(method: str) -> list[StackJob]:
 
 
 def eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacked_loop, "can_be_replayed", lambda optimizer, device: False)
+    monkeypatch.setattr(loop, "can_be_replayed", lambda optimizer, device: False)
 
 
 def same(one: Any, other: Any) -> None:
@@ -59,6 +60,36 @@ def test_float_training_has_the_same_bits(method: str, monkeypatch: pytest.Monke
     replayed = fit_stacked(jobs(method), device="cuda", progress=False)
     eagerly(monkeypatch)
     same(replayed, fit_stacked(jobs(method), device="cuda", progress=False))
+
+
+@pytest.mark.parametrize("network", ["lenet", "resnet18"])
+@pytest.mark.parametrize("method", METHODS)
+def test_float_training_of_one_network_has_the_same_bits(
+    method: str, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = qb.load_task("digits")
+    how = qb.method(method, **METHODS[method])
+    budget = qb.Budget(epochs=2, batch_size=200, learning_rate=1e-3, clip=1.0)
+    replayed = qb.fit(qb.network(network, task), task, how, budget, device="cuda", progress=False)
+    eagerly(monkeypatch)
+    same([replayed], [qb.fit(qb.network(network, task), task, how, budget, device="cuda", progress=False)])
+
+
+def test_a_users_own_network_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may do what no graph repeats: here it counts its calls, and adds them to its answer."""
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.calls = torch.nn.Linear(64, 10), 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return self.linear(x.flatten(1)) + 0.001 * self.calls
+
+    monkeypatch.setattr(ReplayedSteps, "__call__", lambda *args: pytest.fail("replayed"))
+    task = qb.load_task("digits")
+    qb.fit(Counting(), task, qb.method("pointwise"), qb.Budget(epochs=1), device="cuda", progress=False)
 
 
 @pytest.mark.parametrize("how", QUANTISATIONS)
@@ -78,6 +109,21 @@ def test_quantisation_has_the_same_bits(
     replayed = quantize_stacked(asked, device="cuda", progress=False)
     eagerly(monkeypatch)
     same(replayed, quantize_stacked(asked, device="cuda", progress=False))
+
+
+@pytest.mark.parametrize("rule", QUANTIZERS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_single_network_has_the_same_bits(method: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions, by labels: masks and weights are drawn inside the graph, by the device's generator."""
+    task = qb.load_task("digits")
+    how = qb.method(method, **METHODS[method])
+    network = qb.network("lenet", task, style="relu")
+    posterior = qb.fit(network, task, how, qb.Budget(epochs=1), device="cuda", progress=False)
+    precision = qb.Precision(4, 4, weight_range=rule, activation_range=rule)
+    budget = qb.Budget(epochs=4, batch_size=200, learning_rate=1e-2)
+    replayed = qb.quantize(posterior, task, precision, budget, device="cuda", progress=False)
+    eagerly(monkeypatch)
+    same([replayed], [qb.quantize(posterior, task, precision, budget, device="cuda", progress=False)])
 
 
 def test_an_interrupted_stack_goes_on_with_the_same_bits(

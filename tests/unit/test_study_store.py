@@ -1,5 +1,6 @@
 """The store: whole or refused, whatever happened to the process that wrote it."""
 
+import contextlib
 import csv
 import errno
 import json
@@ -7,6 +8,8 @@ import math
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +19,11 @@ import pytest
 from qbayes.errors import BadFile, BadInput
 from qbayes.metrics import Scores
 from qbayes.report.frame import Frame
-from qbayes.study import measured
+from qbayes.study import lock, measured
+from qbayes.study import run as run_module
 from qbayes.study import store as store_module
 from qbayes.study.results import results
+from qbayes.study.run import run_study
 from qbayes.study.spec import Study
 from qbayes.study.store import Store, StoreFull, as_csv, as_parquet
 
@@ -160,26 +165,117 @@ def test_a_store_of_another_version_is_refused(store: Store, content: str) -> No
     assert caught.value.do
 
 
-def test_two_runs_at_once_are_refused_and_a_dead_one_lets_go(store: Store) -> None:
+# the files of a run in the order in which they come to be; the executor ray makes its own before the header.
+BEGUN = [
+    ["lock"],
+    ["lock", ".planned.json.abc"],
+    ["lock", "planned.json"],
+    ["lock", "planned.json", ".study.json.abc"],
+    ["lock", "lock-ray", "logs/ray.log", "planned.json"],
+]
+
+
+@pytest.mark.parametrize("held", BEGUN, ids=" ".join)
+def test_a_run_killed_before_it_wrote_the_header_is_gone_on_with(held: list[str], tmp_path: Path) -> None:
+    for name in held:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    store = Store(tmp_path)
+    store.prepare(STUDY)
+    with store.locked():
+        store.mend()
+        store.write_header(STUDY, ["a"])
+    assert store.header()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("held", [["logs"], ["planned.json"], ["lock", "thesis.tex"], [".study.json.abc"]])
+def test_files_like_ours_do_not_make_a_store(held: list[str], tmp_path: Path) -> None:
+    for name in held:
+        (tmp_path / name).write_text("years of work")
+    with pytest.raises(BadFile, match=f"holds {', '.join(held)}"):
+        Store(tmp_path).prepare(STUDY)
+    assert all((tmp_path / name).read_text() == "years of work" for name in held)
+
+
+@pytest.mark.parametrize("stopped_in", ["make_plan", "stacks_of", "_Table", "write_header"])
+def test_wherever_a_run_stops_the_next_one_begins(
+    stopped_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reached(BaseException):
+        """Nobody foresees it, as nobody foresees a kill."""
+
+    def stop(*given: object) -> None:
+        raise Reached
+
+    monkeypatch.setattr(Store if stopped_in == "write_header" else run_module, stopped_in, stop)
+    for _ in range(2):
+        with pytest.raises(Reached):
+            run_study(STUDY, tmp_path / "store", device="cpu")
+
+
+def test_data_that_are_missing_are_asked_for_each_time(tmp_path: Path) -> None:
+    study = Study.from_content({"run": {"task": "mnist", "network": "lenet", "method": "mcd"}}, "one")
+    for _ in range(2):
+        with pytest.raises(BadInput, match="data fetch mnist"):
+            run_study(study, tmp_path / "store", data_dir=tmp_path / "no data", device="cpu")
+
+
+@contextlib.contextmanager
+def at_work(store: Store) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another process holds the lock."""
     code = (
         "import sys; from qbayes.study.store import Store\n"
         "with Store(sys.argv[1]).locked():\n"
         "    print('locked', flush=True); sys.stdin.read()"
     )
-    holder = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", code, str(store.folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"locked\n"
-    with pytest.raises(BadInput, match=f"process {holder.pid} works on"), store.locked():
-        pass
-    holder.kill()
-    holder.wait()
-    with store.locked():
-        pass
-    for pipe in (holder.stdin, holder.stdout):
-        assert pipe is not None
-        pipe.close()
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        try:
+            yield holder
+        finally:
+            holder.kill()
+
+
+def test_two_runs_at_once_are_refused_and_a_dead_one_lets_go(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE", 0.2)
+    with at_work(store) as holder:
+        with pytest.raises(BadInput, match=f"process {holder.pid} works on"), store.locked():
+            pass
+        holder.kill()
+        holder.wait()
+        with store.locked():
+            assert (store.folder / "lock").read_text() == str(os.getpid())
+
+
+def test_one_that_is_about_to_die_is_waited_for(store: Store) -> None:
+    with at_work(store) as holder:
+        death = threading.Timer(0.5, holder.kill)
+        death.start()
+        with store.locked():
+            assert not death.is_alive()
+
+
+def test_a_folder_that_became_another_study_s_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = Store.prepare
+
+    def overtaken(store: Store, study: Study) -> None:
+        prepare(store, study)
+        store.write_header(STUDY, ["a"])
+
+    monkeypatch.setattr(Store, "prepare", overtaken)
+    with pytest.raises(BadInput, match="made by 'one'"):
+        run_study(OTHER, tmp_path / "store", device="cpu")
+    header = Store(tmp_path / "store").header()
+    assert header is not None
+    assert header["name"] == "one"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])

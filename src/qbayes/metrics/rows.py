@@ -62,6 +62,7 @@ class ClassificationRows(Rows):
             "ece": calibration.ece(mean, labels),
             "ece_adaptive": calibration.adaptive_ece(mean, labels),
             "ece_per_batch": calibration.ece_per_batch(mean, labels),
+            "ece_per_batch_1024": calibration.ece_per_batch(mean, labels, 1024),
             "entropy": entropy.double().mean().item(),
             "mutual_information": information.double().mean().item(),
         }

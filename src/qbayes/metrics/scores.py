@@ -34,7 +34,9 @@ METRICS: dict[str, Metric] = {
     "brier": Metric("Brier", "", "lower"),
     "ece": Metric("ECE", "share", "lower", ".2%"),
     "ece_adaptive": Metric("ECE, equal mass", "share", "lower", ".2%"),
+    # Ferianc et al. (2021) report the first of most runs, the second of some quantised ones.
     "ece_per_batch": Metric("ECE, per batch (inflated)", "share", "lower", ".2%"),
+    "ece_per_batch_1024": Metric("ECE, per batch of 1024 (inflated)", "share", "lower", ".2%"),
     "entropy": Metric("entropy", "nat", "neither"),
     "mutual_information": Metric("mutual information", "nat", "neither"),
     "rmse": Metric("RMSE", "target", "lower", ".4g"),

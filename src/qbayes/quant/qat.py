@@ -143,6 +143,7 @@ class _Members:
                 check=likelihood.check,
                 before_epoch=lambda epoch: network.observe(asked.observes(epoch)),
                 may_rise=True,
+                replay=True,
             )
             if best is not None:
                 best.loop = loop

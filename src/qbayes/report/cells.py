@@ -22,7 +22,7 @@ PLAIN_SCHEMES = ("default", "paper")
 COLLAPSE = 0.5  # of the way from float to chance
 COLLAPSE_REGRESSION = 0.9  # of the target's deviation
 # what these sections set is told by columns of their own.
-TOLD = frozenset({"task", "seed", "precision", "evaluate"})
+TOLD = frozenset({"task", "seed", "precision", "quantise", "evaluate"})
 _REPEATED = frozenset({"task", "seed", "evaluate"})
 
 

@@ -18,6 +18,8 @@ from qbayes.report.frame import AXIS, Details, Frame, Row, axes
 
 BINS = 10  # as in qbayes.metrics.calibration.ece
 EVALUATION = f"{AXIS}evaluate."
+# told by columns of their own; and what adds scores without changing the others.
+_NO_CONDITION = ("draws", "backend", "shifts", "confusion", "agreement")
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,9 @@ def _evaluation(row: Row) -> tuple[Hashable, ...]:
 
 @lru_cache(maxsize=1024)
 def _options_among(places: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes of the evaluation, without those that have columns of their own."""
+    """The axes of the evaluation under which one network scores differently."""
     options = (name for name in places if name.startswith(EVALUATION))
-    return tuple(name for name in options if name.removeprefix(EVALUATION) not in ("draws", "backend"))
+    return tuple(name for name in options if name.removeprefix(EVALUATION) not in _NO_CONDITION)
 
 
 def row_error(sides: Iterable[tuple[Details | None, Details | None]], metric: str, relative: bool) -> float:

@@ -69,6 +69,8 @@ def run_study(
     store = Store(folder)
     store.prepare(study)
     with store.locked():
+        # whoever held the lock until now may have made a new folder the store of another study.
+        store.check_study(study)
         data = None if data_dir is None else Path(data_dir)
         if retry:
             store.forget_failures()

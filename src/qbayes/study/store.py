@@ -20,6 +20,7 @@ from qbayes.errors import BadFile, BadInput, RunFailed
 from qbayes.metrics.scores import with_numbers
 from qbayes.posterior.save import write_atomically
 from qbayes.provenance import versions
+from qbayes.study.lock import held
 from qbayes.study.spec import Study
 from qbayes.study.stages import STAGES
 from qbayes.study.table import KNOWN_BEFORE
@@ -28,8 +29,11 @@ FORMAT = 1
 HEADER, RESULTS, TABLE, PARQUET, PLANNED = (
     "study.json", "results.jsonl", "results.csv", "results.parquet", "planned.json",
 )  # fmt: skip
-DONE, FAILED, CHECKPOINT, LOCK = "done.json", "failed.json", "checkpoint", "lock"
+DONE, FAILED, CHECKPOINT = "done.json", "failed.json", "checkpoint"
+LOCK, RAY_LOCK = "lock", "lock-ray"
 LOGS, STACKS = "logs", "stacks"
+# what may lie beside the lock when a run ends before its header is written.
+_BEFORE_THE_HEADER = {LOCK, RAY_LOCK, LOGS, PLANNED}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 Row = dict[str, Any]
 
@@ -73,12 +77,12 @@ class Store:
 
     def prepare(self, study: Study) -> None:
         """Make the folder, or check that it is this study's; a study that has grown keeps its store."""
-        header = self.header()
-        if header is None and self.folder.exists() and any(self.folder.iterdir()):
-            held = ", ".join(sorted(path.name for path in self.folder.iterdir())[:4])
+        # listed before the header is looked for: a run that begins meanwhile writes that first.
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.exists() else []
+        if self.header() is None and names and not _only_begun(names):
             raise BadFile(
                 "a store must be new, empty, or that of the study",
-                f"{self.folder} holds {held}",
+                f"{self.folder} holds {', '.join(names[:4])}",
                 "choose another folder with --store; nothing in it was touched",
             )
         self.check_study(study)
@@ -126,22 +130,8 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One run at a time works on a store; the system lets go of the lock when a process dies."""
-        import fcntl
-
-        with writing(self.folder), (self.folder / LOCK).open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise BadInput(
-                    "one run at a time may work on a store",
-                    f"process {file.read().strip() or 'unknown'} works on {self.folder}",
-                    "wait until it has ended, or choose another folder with --store",
-                ) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        """One run at a time works on a store; one that was killed just now is waited for."""
+        with writing(self.folder), held(self.folder / LOCK):
             yield
 
     # ---- stages
@@ -247,6 +237,17 @@ class Store:
             payload = as_parquet(rows)
             if payload is not None:
                 write_atomically(self.folder / PARQUET, payload)
+
+
+def _only_begun(names: Iterable[str]) -> bool:
+    """Whether a folder holds nothing but what a run leaves that ended before it wrote its header.
+
+    A kill, a data set that is missing or a cluster that does not answer: the same command must go on from it.
+    The lock is the first file of a run, so that without one the others are somebody else's.
+    """
+    scratch = (f".{PLANNED}.", f".{HEADER}.")
+    others = {name for name in names if not name.startswith(scratch)}
+    return LOCK in others and others <= _BEFORE_THE_HEADER
 
 
 def columns(rows: Iterable[Row]) -> list[str]:

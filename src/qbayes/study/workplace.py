@@ -35,9 +35,15 @@ FAILURES = (
     AttributeError,
     MemoryError,
 )
+# how torch begins the news of a fault on a GPU, after which no call of this process succeeds there.
+_FAULT = "CUDA error"
 Job = Mapping[str, Any]
 Stage = tuple[str, Mapping[str, Any]]
 Say = Callable[[str], None]
+
+
+class DeviceLost(RuntimeError):
+    """The device answers this process no more: what it did is to be done again, by another one."""
 
 
 @dataclass
@@ -121,7 +127,7 @@ class Workplace:
 
 
 def _failure_of(do: Callable[[], None]) -> str | None:
-    """Why ``do`` failed, or None; trouble with the disk, and a stop, are raised."""
+    """Why ``do`` failed, or None; trouble with the disk, a lost device and a stop are raised."""
     try:
         do()
     except (StoreFull, Interrupted):
@@ -129,6 +135,8 @@ def _failure_of(do: Callable[[], None]) -> str | None:
     except FAILURES as error:
         if why_full(error) is not None:
             raise
+        if isinstance(error, RuntimeError) and str(error).startswith(_FAULT):
+            raise DeviceLost(str(error)) from error
         return reason_of(error)
     return None
 

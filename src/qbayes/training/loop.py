@@ -28,6 +28,7 @@ from qbayes.training.budget import Budget, rows_in_epoch, steps_in_epoch
 from qbayes.training.checkpoint import optimizer_tensors, read_checkpoint, restore_optimizer, write_checkpoint
 from qbayes.training.guard import check_losses, check_state, clip_gradients
 from qbayes.training.progress import TrainingProgress
+from qbayes.training.replayed import ReplayedSteps, can_be_replayed
 
 LossFunction = Callable[[nn.Module, Outputs, Tensor], Tensor]
 _CHECKPOINT_SECONDS = 60.0
@@ -59,7 +60,11 @@ class Run:
 
 
 class Loop:
-    """Trains ``module`` on ``task`` within ``budget``; ``run`` returns the collected members."""
+    """Trains ``module`` on ``task`` within ``budget``; ``run`` returns the collected members.
+
+    With ``replay`` its steps are recorded on a GPU and replayed: only what tensors hold may change between
+    them, and ``before_epoch``'s phase.
+    """
 
     def __init__(
         self,
@@ -78,6 +83,7 @@ class Loop:
         check: Callable[[Outputs, int], None] | None = None,
         before_epoch: Callable[[int], Hashable] | None = None,
         may_rise: bool = False,
+        replay: bool = False,
     ) -> None:
         self.module, self.task, self.budget = module, task, budget
         self.loss, self.optimizer, self.collect = loss, optimizer, collect
@@ -93,7 +99,12 @@ class Loop:
         self.state = Run()
         self.steps_per_epoch = steps_in_epoch(task.train_rows, budget.batch_size)
         self._stop = False
-        self._forward = self._compiled() if budget.compile and device.type == "cuda" else module
+        compiled = budget.compile and device.type == "cuda"
+        self._forward = self._compiled() if compiled else module
+        # our networks are tensors and nothing else; a user's may count its calls, which a graph would not.
+        self._replayed: ReplayedSteps | None = None
+        if replay and not compiled and can_be_replayed(optimizer, device):
+            self._replayed = ReplayedSteps(self._descend, optimizer, device)
 
     def run(self, *, resume: bool = False) -> Run:
         cuda = [self.device] if self.device.type == "cuda" else []
@@ -152,6 +163,9 @@ class Loop:
 
     def _descended(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
         """The loss, after a step against its gradient."""
+        if self._replayed is not None:
+            self._replayed.set_rate(rate)
+            return self._replayed(x, y, self.phase)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
         return self._descend(x, y)

@@ -15,7 +15,6 @@ from qbayes.training.budget import Budget
 from qbayes.training.guard import check_losses, check_state
 from qbayes.training.loop import Loop
 from qbayes.training.progress import TrainingProgress
-from qbayes.training.replayed import ReplayedSteps, can_be_replayed
 from qbayes.training.stacked_network import Stack
 from qbayes.training.stacked_noise import NoiseGenerators, OrderGenerators
 from qbayes.training.stacked_rows import StackedRows
@@ -58,6 +57,7 @@ class StackLoop(Loop):
             progress=progress,
             before_epoch=before_epoch,
             may_rise=may_rise,
+            replay=True,
         )
         self.stack, self.order, self.orders, self.noise = stack, order, order, noise
         self.rows = StackedRows(tasks, device)
@@ -65,9 +65,6 @@ class StackLoop(Loop):
         # one list an epoch, with one loss a network.
         self.history: list[list[float]] = []
         self._noise_now: list[Tensor] = []
-        self._replayed: ReplayedSteps | None = None
-        if can_be_replayed(optimizer, device):
-            self._replayed = ReplayedSteps(self._descend, optimizer, device)
 
     @property
     def alive(self) -> list[int]:
@@ -82,10 +79,7 @@ class StackLoop(Loop):
     def _descended(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
         # each network's own generator fills the noise in its turn; the arithmetic is one program.
         self._noise_now = self.stack.drawn_noise(x)
-        if self._replayed is None:
-            return super()._descended(x, y, rate)
-        self._replayed.set_rate(rate)
-        return self._replayed(x, y, self.phase)
+        return super()._descended(x, y, rate)
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
         return self.stack.losses(x, y, self._noise_now)

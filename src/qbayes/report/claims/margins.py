@@ -24,7 +24,7 @@ WIDTH = 2.0
 CLASSIFICATION = ("error", "nll", "ece", "entropy", "confusion/entropy")
 REGRESSION = ("rmse", "nll", "interval_width_90")
 RELATIVE = ("rmse", "crps", "interval_width_90")
-_POINTS = ("error", "ece", "ece_adaptive", "ece_per_batch", "confusion/fpr95")
+_POINTS = ("error", "ece", "ece_adaptive", "ece_per_batch", "ece_per_batch_1024", "confusion/fpr95")
 
 
 def scores_of(cell: Cell) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from qbayes.errors import BadInput
+from qbayes.study.store import RAY_LOCK
 
-_LOCK = "lock-ray"
 _LEADER = 0
 _PATIENCE = 20.0  # seconds for what led a killed run to leave
 
@@ -27,7 +27,7 @@ class Beacon:
 
     def __init__(self, store: Path) -> None:
         self.token = ""
-        self._file = (store / _LOCK).open("a+b")
+        self._file = (store / RAY_LOCK).open("a+b")
         try:
             self._hold(time.monotonic() + _PATIENCE)
         except OSError:
@@ -66,7 +66,7 @@ class Beacon:
 def sees(store: Path, token: str) -> bool:
     """Whether this machine sees the leader's folder, and its locks."""
     try:
-        with (store / _LOCK).open("r+b") as file:
+        with (store / RAY_LOCK).open("r+b") as file:
             return bool(token) and file.read() == token.encode() and _is_held(file)
     except OSError:
         return False
@@ -84,7 +84,7 @@ def _is_held(file: BinaryIO) -> bool:
 @contextlib.contextmanager
 def claimed(store: Path, job: str) -> Iterator[None]:
     """The job is this process's alone; waits for one that had it before and is not gone yet."""
-    with (store / _LOCK).open("r+b") as file:
+    with (store / RAY_LOCK).open("r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX, 1, _byte(job))
         yield
 

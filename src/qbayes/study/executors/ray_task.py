@@ -1,8 +1,10 @@
 """What runs on a node: one job, in the store's folder where it is seen, else in a folder of its own."""
 
 import functools
+import os
 import socket
 import tempfile
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from qbayes.study.executors.ray_files import Files, pack, stages_of, unpack
 from qbayes.study.executors.ray_folder import claimed, sees
 from qbayes.study.store import FAILED, Store, StoreFull
 from qbayes.study.work import perform as do
-from qbayes.study.workplace import Workplace
+from qbayes.study.workplace import DeviceLost, Workplace
 
 _COMPARED = ("qbayes", "torch", "numpy")
+_DEVICE_LOST = 4  # exit code
 Sent = list[tuple[str, str, Any]]  # stage, key, and the reference under which Ray keeps its files
 Answer = dict[str, Any]
 
@@ -34,6 +37,10 @@ def work(order: Mapping[str, Any], sent: Sent | None) -> Answer:
         return {"kind": "unseen"} if sent is None else _elsewhere(order, sent)
     except StoreFull as error:
         return {"kind": "stopped", "text": f"{socket.gethostname()}: {error.got}"}
+    except DeviceLost:
+        # Ray would give this process the next job too; when it has died, the job comes back as lost.
+        traceback.print_exc()
+        os._exit(_DEVICE_LOST)
     except BadInput as error:
         got = f"{socket.gethostname()}: {error.got}"
         return {"kind": "refused", "must": error.must, "got": got, "do": error.do}
