@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from published_numbers import Studies
+from published_numbers import PLAIN, Studies
 
 from qbayes.errors import BadInput
 from qbayes.report.chart import Chart
@@ -38,6 +38,8 @@ def _by_set(figure: str, metric: str, name: str = "") -> Picture:
 
 
 SPREAD_BY_SET = Picture("weight_spread", where={"measure": "spread"}, beside="task")
+# what a picture shows where its study varies this and it does not say.
+_USUAL: Mapping[str, Sequence[str]] = {"training": ("trained",), "scheme": PLAIN}
 SHIFTS = ("rotation", "brightness", "horizontal shift")
 ECE_UNDER_SHIFT = tuple(
     Picture("shifts", shift.replace(" ", "_"), {"shift": shift, "metric": "ECE"}) for shift in SHIFTS
@@ -55,6 +57,8 @@ PICTURES: Mapping[str, Sequence[Picture]] = {
         Picture("regression_boxes", where={"over": "equal bits"}),
         _by_set("equal_bits", "RMSE"),
         _by_set("equal_bits", "90 % coverage", "coverage"),
+        Picture("regression_boxes", "activation", {"over": "activation bits"}),
+        Picture("regression_boxes", "weight", {"over": "weight bits"}),
         SPREAD_BY_SET,
     ),
     "uci-paper": (
@@ -121,10 +125,16 @@ def _headed(chart: Chart, picture: Picture) -> Chart:
     if picture.beside != "task":
         return chart
     named = {**chart.choices, "task": chart.choices["task"].partition("/")[2].capitalize()}
-    return replace(chart, choices=named, y_label=chart.choices.get("metric", chart.y_label))
+    short = chart.choices.get("metric", chart.choices.get("measure", chart.y_label))
+    return replace(chart, choices=named, y_label=short)
 
 
 def _fits(chart: Chart, picture: Picture) -> bool:
-    """A picture that names a metric gets it, main or not."""
+    """A picture that names a metric gets it, main or not; and trained networks of the plain scheme."""
     chosen = all(chart.choices.get(key) == value for key, value in picture.where.items())
+    chosen = chosen and all(
+        chart.choices[key] in values
+        for key, values in _USUAL.items()
+        if key in chart.choices and key not in picture.where
+    )
     return chosen and (chart.main or "metric" in picture.where)

@@ -18,6 +18,7 @@ from published_numbers import (
     named,
     number,
     plus_minus,
+    signed,
     table,
 )
 
@@ -39,6 +40,7 @@ ERROR: Score = ("error", "error, %", 100, 2)
 NLL: Score = ("nll", "NLL", 1, 4)
 ECE: Score = ("ece", "ECE, %", 100, 2)
 PER_BATCH: Score = ("ece_per_batch", "ECE by batches, %", 100, 2)
+PER_LARGE_BATCH: Score = ("ece_per_batch_1024", "ECE by batches of 1024, %", 100, 2)
 AUROC: Score = ("confusion/auroc", "AUROC", 1, 4)
 FLOAT = (ERROR, NLL, ECE, AUROC)
 UNCERTAIN: tuple[Score, ...] = (
@@ -114,6 +116,27 @@ def _difference(pairs: Sequence[Pair], one: Score) -> str:
     return interval(change(pairs, name, factor), digits)
 
 
+def calibrated(studies: Studies) -> Lines:
+    """Calibration only beside fine-tuning."""
+    ours = studies[OURS]
+    widths = [bits for bits in EQUAL if ours.pairs(training="calibrated", precision=bits)]
+    if not widths:
+        return ["No run of this table was calibrated only."]
+    rows = []
+    for method in ours.present("method", METHODS):
+        for training in ("calibrated", "trained"):
+            cells = []
+            for bits in widths:
+                pairs = ours.pairs(method=method, precision=bits, training=training)
+                parts = [(ERROR, 2), (NLL, 3), (ECE, 2)]
+                cells.append(
+                    " / ".join(signed(change(pairs, one[0], one[2]).value, digits) for one, digits in parts)
+                )
+            rows.append([named(method) if training == "calibrated" else "", training, *cells])
+    legend = "Mean change to float: error in points / NLL in nat / ECE in points."
+    return [*table(["", "", *widths], rows), "", legend]
+
+
 def papers(studies: Studies) -> Lines:
     """The paper's grid with its own recipe."""
     held = studies[PAPERS]
@@ -135,7 +158,7 @@ def papers(studies: Studies) -> Lines:
 
 
 def batches(studies: Studies) -> Lines:
-    """The ECE of the whole test set beside the mean of those of batches of 256, which the paper reports."""
+    """The ECE of the whole test set beside the means over batches: the paper has one or the other."""
     rows = []
     for study, recipe in ((OURS, "ours"), (PAPERS, "the paper's")):
         if study not in studies:
@@ -144,8 +167,9 @@ def batches(studies: Studies) -> Lines:
         for bits in ["float", *held.present("precision", ("W8A8", "W8A7"))]:
             for method in held.present("method", METHODS):
                 some = _rows(held, method, bits)
-                rows.append([recipe, bits, named(method), _spread(some, ECE), _spread(some, PER_BATCH)])
-    head = ["recipe", "bits", "method", "ECE of the whole set, %", "mean over batches of 256, %"]
+                cells = [_spread(some, one) for one in (ECE, PER_BATCH, PER_LARGE_BATCH)]
+                rows.append([recipe, bits, named(method), *cells])
+    head = ["recipe", "bits", "method", "ECE of the whole set, %", "mean over batches of 256", "of 1024"]
     if not rows:
         raise Missing("neither recipe has rows")
     return table(head, rows)
@@ -194,6 +218,7 @@ TABLES: Mapping[str, Callable[[Studies], Lines]] = {
     "float": float_table,
     "scores": scores,
     "uncertainty": uncertainty,
+    "calibrated": calibrated,
     "paper": papers,
     "batches": batches,
     "masks": masks,

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 
 from published_numbers import (
     ACTIVATIONS,
     EQUAL,
     METHODS,
+    PLAIN,
     WEIGHTS,
     Lines,
+    Missing,
     Rows,
     Studies,
     change,
@@ -49,6 +52,7 @@ SCORES = ("rmse", "nll")
 RMSE_MARGIN, NLL_MARGIN = 1.0, 0.01  # per cent and nat: more is a loss (as for the claims)
 FEW = ("W4A4", "W3A3", "W2A2")
 EIGHT = ("W8A8", "W8A7")
+FIRST_LAYER = "overrides={'hidden.0': {'weight': 8}}"
 
 
 def short(task: str) -> str:
@@ -154,6 +158,36 @@ def judged(found: Estimate, margin: float) -> str:
     return "✓" if high <= margin else "✗" if low > margin else ""
 
 
+def over_sets(studies: Studies) -> Lines:
+    """What eight bits cost a method, over all sets."""
+    ours = studies[OURS]
+    rows = []
+    for method in methods_of(ours):
+        for bits in ours.present("precision", EIGHT):
+            cells = []
+            for digits, margin, measure in (
+                (2, RMSE_MARGIN, _MEASURES[0][2]),
+                (4, NLL_MARGIN, _MEASURES[1][2]),
+            ):
+                found = mean_of([measure(_pairs(ours, method, task, bits)) for task in ours.tasks()])
+                cells.append(f"{interval(found, digits)} {judged(found, margin)}".rstrip())
+            rows.append([named(method), bits, *cells])
+    legend = (
+        f"Mean over the {len(ours.tasks())} sets of the change to float, with its 95 % interval over the "
+        "splits (the sets are those of the table, not a sample). ✓: it excludes a loss of "
+        f"{RMSE_MARGIN:g} % or {NLL_MARGIN:g} nat."
+    )
+    return [*table(["", "bits", "RMSE, %", "NLL, nat"], rows), "", legend]
+
+
+def mean_of(found: Sequence[Estimate]) -> Estimate:
+    """The mean of independent estimates: ``se² = Σ se_i² / n²``, with the fewest degrees of freedom."""
+    count = len(found)
+    error = math.sqrt(sum(one.se_runs**2 for one in found)) / count
+    value = sum(one.value for one in found) / count
+    return Estimate(value, error, min(one.freedom for one in found), sum(one.runs for one in found))
+
+
 # ---- fewer bits
 
 
@@ -229,9 +263,37 @@ def _median_of(ours: Rows, method: str, bits: str, training: str) -> str:
     return f"{signed(rmse, 1)} / {signed(nll, 3)}"
 
 
+def first_layer(studies: Studies) -> Lines:
+    """Few bits everywhere, and everywhere but in the weights of the first layer, which have eight."""
+    ours = studies[OURS]
+    schemes = [name for name in map(str, ours.frame.values("scheme")) if FIRST_LAYER in name]
+    if not schemes:
+        raise Missing("no run has other weights in its first layer")
+    rows = []
+    for method in methods_of(ours):
+        for bits in ours.present("precision", FEW):
+            for words, scheme in (("all", PLAIN), ("first layer W8", schemes)):
+                pairs = [
+                    ours.pairs(method=method, task=task, precision=bits, scheme=scheme)
+                    for task in ours.tasks()
+                ]
+                if not all(pairs):
+                    continue
+                losses = [ratio(some, "rmse").value for some in pairs]
+                nats = [change(some, "nll").value for some in pairs]
+                middle = f"**{signed(median(losses), 1)}** / {signed(median(nats), 3)}"
+                first = [named(method), bits] if words == "all" else ["", ""]
+                rows.append([*first, words, middle, *(signed(loss, 1) for loss in losses)])
+    head = ["", "bits", "weights", "median: RMSE, % / NLL", *heads(ours)]
+    legend = "Change to float; of the sets the RMSE in per cent."
+    return [*table(head, rows), "", legend]
+
+
 TABLES: Mapping[str, Callable[[Studies], Lines]] = {
     "float": float_table,
     "eight bits": eight_bits,
+    "over sets": over_sets,
+    "first layer": first_layer,
     "medians": medians,
     "few bits": few_bits,
     "calibrated": calibrated,

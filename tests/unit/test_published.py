@@ -163,11 +163,34 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
         shutil.copy(published.RESULTS / name, folder)
     return folder_with(
         folder,
-        uci=uci_rows(folds=3, precisions=equal),
+        uci=[*uci_rows(folds=3, precisions=equal), *first_layers(uci_rows(folds=3, precisions=[(4, 4)]))],
         uci_paper=paper_rows(uci_rows(folds=2, seeds=range(2))),
         mnist=image_rows(),
         mnist_paper=paper_rows(image_rows(precisions=PAPER)),
     )
+
+
+def first_layers(rows: list[Any]) -> list[Any]:
+    """The quantised rows as if the weights of the first layer had eight bits."""
+    changed = {"scheme": f"default, {published_uci.FIRST_LAYER}"}
+    return [{**row, **changed, "run": f"{row['run']} first"} for row in rows if row["precision"] != "float"]
+
+
+def test_the_first_layers_rows_are_told_from_the_others(tmp_path: Path) -> None:
+    """Float 2, all layers 3, with a first layer of its own 2.2: 50 and 10 per cent lost."""
+    plain = [*splits("mcd", None, [2.0, 2.0]), *splits("mcd", (4, 4), [3.0, 3.0])]
+    other = first_layers(splits("mcd", (4, 4), [2.2, 2.2]))
+    lines = published_uci.first_layer(folder_with(tmp_path, uci=[*plain, *other]))
+    assert [line for line in lines if "%" not in line and line.startswith("| `mcd`")] == [
+        "| `mcd` | W4A4 | all | **+50.0** / 0.000 | +50.0 |"
+    ]
+    assert "|  |  | first layer W8 | **+10.0** / 0.000 | +10.0 |" in lines
+
+
+def test_the_mean_of_sets_has_their_errors_together() -> None:
+    """Errors of 3 and 4 make 5, half of it for the mean of two."""
+    found = published_uci.mean_of([Estimate(1.0, 3.0, 19, 20), Estimate(3.0, 4.0, 9, 10)])
+    assert (found.value, found.se_runs, found.freedom, found.runs) == (2.0, 2.5, 9, 30)
 
 
 @pytest.mark.parametrize(
