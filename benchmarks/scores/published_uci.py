@@ -194,17 +194,25 @@ def mean_of(found: Sequence[Estimate]) -> Estimate:
 def medians(studies: Studies) -> Lines:
     """The median over the sets of what each width costs."""
     ours = studies[OURS]
-    widths = ours.present("precision", (*EQUAL, *ACTIVATIONS, *WEIGHTS))
-    rows = []
-    for method in methods_of(ours):
-        for title, digits, measure in _MEASURES:
-            cells = [signed(_median(ours, method, bits, measure), digits) for bits in widths]
-            rows.append([named(method) if title == _MEASURES[0][0] else "", title, *cells])
+    parts: Lines = []
+    # side by side they would be wider than a page.
+    for asked in (EQUAL, (*ACTIVATIONS, *WEIGHTS)):
+        widths = ours.present("precision", asked)
+        rows = [
+            [
+                named(method) if title == _MEASURES[0][0] else "",
+                title,
+                *(signed(_median(ours, method, bits, measure), digits) for bits in widths),
+            ]
+            for method in methods_of(ours)
+            for title, digits, measure in (_MEASURES if asked == EQUAL else _MEASURES[:2])
+        ]
+        parts += [*table(["", "", *widths], rows), ""] if widths else []
     legend = (
         f"Median over the {len(ours.tasks())} sets of the change to float; RMSE, CRPS: per cent of the mean "
         "over the splits; NLL: nat; coverage of the 90 % interval: points."
     )
-    return [*table(["", "", *widths], rows), "", legend]
+    return [*parts, legend]
 
 
 def _median(ours: Rows, method: str, bits: str, measure: Measure) -> float:
