@@ -5,6 +5,8 @@ number of steps above 0 and N how many numbers one scale serves: of weights the 
 activations the features of one row (all axes but the first), so that the batch size does not matter.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,7 @@ from qbayes.quant.affine import (
     quantize,
     scale_gradient,
 )
+from qbayes.quant.fused import FusedFakeQuantize, can_fuse
 from qbayes.quant.quantizers import QUANTIZERS, State
 
 PREFIX = "observed_"
@@ -98,10 +101,21 @@ class Quantizer(nn.Module):
             self.observe(x.detach())
         if not self.quantizing:
             return x
+        if can_fuse(x, self.scale, self.zero_point, self.low, self.high, self.axis):
+            return self._fused(x)
         scale, zero = self.grid()
         if self.learned:
             scale = scale_gradient(scale, self._gradient_factor(x))
         return fake_quantize(x, self._along(scale, x), self._along(zero, x), self.low, self.high)
+
+    def _fused(self, x: Tensor) -> Tensor:
+        """What ``forward`` computes, in one kernel."""
+        if self.learned:
+            scale, zero, served = self.scale, self.zero_point, self._served(x)
+        else:
+            (scale, zero), served = self.grid(), None
+        # torch leaves open what a function of ours gives.
+        return cast(Tensor, FusedFakeQuantize.apply(x, scale, zero, self.low, self.high, served))
 
     def grid(self) -> tuple[Tensor, Tensor]:
         """Scale (positive, finite) and zero-point: scalars, or one a channel.
@@ -226,11 +240,15 @@ class Quantizer(nn.Module):
         self.ready.copy_(self.ready | sane)
         self.started = True
 
-    def _gradient_factor(self, x: Tensor) -> Tensor:
+    def _served(self, x: Tensor) -> int:
+        """How many numbers of ``x`` one scale serves: the N of its gradient's factor."""
         served = x.numel() // (self.channels or 1) if self.weight else x.numel() // max(x.shape[0], 1)
+        return max(served, 1)
+
+    def _gradient_factor(self, x: Tensor) -> Tensor:
         # a range without positive numbers has Z = high.
         above = (self.high - self.zero_point).clamp(min=1)
-        return torch.rsqrt(above * max(served, 1))
+        return torch.rsqrt(above * self._served(x))
 
     def _along(self, t: Tensor, x: Tensor) -> Tensor:
         return per_channel(t, x.ndim, self.axis)
