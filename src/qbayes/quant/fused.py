@@ -1,0 +1,173 @@
+r"""Fake quantisation on a CUDA device as one kernel forward and two backward.
+
+``qbayes.quant.affine`` and ``Quantizer.grid`` in about 35 kernels a call; here, by Triton, the same numbers
+in one. With v = x / S, the whole numbers a = low − Z, b = high − Z and r = round(clamp(v, a, b)):
+
+.. math::
+    y = r S, \qquad \partial L/\partial x = g\,[a \le v \le b], \qquad
+    \partial L/\partial S = \sum g\,(r - v\,[a \le v \le b])
+
+A learned scale is a parameter p, S = |p| held within the usable scales, and has its gradient scaled by the N
+numbers that it serves, straight through the lower bound:
+
+.. math:: \partial L/\partial p
+    = \mathrm{sign}(p)\,[|p| \le S_{max}]\,(N \max(b, 1))^{-1/2}\,\partial L/\partial S
+
+Values have the bits of the plain path. Sums are taken in a fixed order, without atomics: training twice gives
+the same bits. A kernel reads memory in its own order, a tensor's whole or channel after channel, so that any
+layout without gaps will do. Nothing waits for the device: all of it can be recorded as a CUDA graph, once a
+first call has compiled the kernels (``qbayes.quant.fused_kernels``).
+
+Triton comes with torch's CUDA build and with no other: it is imported with the first CUDA tensor.
+"""
+
+import functools
+import importlib.util
+import subprocess
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE, Code
+from qbayes.quant.fused_kernels import kernels
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# a kernel counts elements in 32 bits.
+_MOST_ELEMENTS = 2**31 - 1
+# what Triton itself supports.
+_LEAST_CAPABILITY = (8, 0)
+# Triton compiles a kernel anew for pointers that are no multiples of it.
+_ALIGNMENT = 16
+# elements a program, of which each of its warps takes 512 at most.
+_LEAST_BLOCK, _BLOCK, _LARGEST_BLOCK = 128, 1024, 4096
+# from here on there are programs enough for every device without small blocks.
+_LARGE = 1 << 20
+
+
+class FusedFakeQuantize(torch.autograd.Function):
+    """``apply(x, scale, zero_point, low, high, served)``, on tensors for which ``can_fuse`` holds.
+
+    ``served`` is how many numbers share a learned scale, and None of a scale that is a constant.
+    """
+
+    # of vmap no tensor comes here that it runs over, but others may, from inside.
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, served: int | None) -> Tensor:
+        x = _laid_out(x, x)
+        y = torch.empty_like(x)
+        grid, numbers = _program(x, scale, low, high, served)
+        with torch.cuda.device_of(x):
+            kernels()[0][grid](x, y, scale, zero, **numbers)
+        return y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, scale, zero, *ctx.how = inputs
+        ctx.save_for_backward(x, scale, zero)
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, g: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        x, scale, zero = ctx.saved_tensors
+        low, high, served = ctx.how
+        _, differentiate, total = kernels()
+        x, g = _laid_out(x, x), _laid_out(g, x)
+        grid, numbers = _program(x, scale, low, high, served)
+        dx, dp = torch.empty_like(x), None
+        sums = x.new_empty(grid, dtype=torch.float32)
+        with torch.cuda.device_of(x):
+            differentiate[grid](x, g, dx, sums, scale, zero, **numbers)
+            if served is not None:
+                dp, blocks = torch.empty_like(scale), numbers["blocks"]
+                width = max(_LEAST_BLOCK, min(_BLOCK, _power_of_2(blocks)))
+                size = {"LARGEST": LARGEST_SCALE, "STEPS": -(-blocks // width), "BLOCK": width}
+                total[(scale.numel(),)](sums, dp, scale, zero, float(high), float(served), blocks, **size)
+        return dx, dp, None, None, None, None
+
+
+def _program(
+    x: Tensor, scale: Tensor, low: int, high: int, served: int | None
+) -> tuple[tuple[int], dict[str, Any]]:
+    """How many programs run over ``x``, and the numbers that they are given."""
+    length = x.numel() // scale.numel()
+    block = _LARGEST_BLOCK if length >= _LARGE else max(_LEAST_BLOCK, min(_BLOCK, _power_of_2(length)))
+    blocks = -(-length // block)
+    numbers = {
+        "low": float(low),
+        "high": float(high),
+        "length": length,
+        "blocks": blocks,
+        "SMALLEST": SMALLEST_SCALE,
+        "LARGEST": LARGEST_SCALE,
+        "LEARNED": served is not None,
+        "BLOCK": block,
+        "num_warps": 8 if block > _BLOCK else 4,
+    }
+    return (scale.numel() * blocks,), numbers
+
+
+def _power_of_2(number: int) -> int:
+    """The least power of 2 that is not below ``number``."""
+    return 1 << (number - 1).bit_length()
+
+
+def _laid_out(t: Tensor, like: Tensor) -> Tensor:
+    """``t`` in the order of ``like``'s memory, and aligned: a kernel has no variant for what is not."""
+    if t.stride() == like.stride() and t.data_ptr() % _ALIGNMENT == 0:
+        return t
+    return torch.empty_like(like, dtype=t.dtype).copy_(t)
+
+
+def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis: int) -> bool:
+    """Whether the kernels serve these tensors, with a scale for all or one for each slice along ``axis``."""
+    if torch.compiler.is_compiling() or not x.is_cuda or not (isinstance(low, int) and isinstance(high, int)):
+        return False
+    numbers = x.dtype in _DTYPES and scale.dtype == zero.dtype == torch.float32
+    together = scale.device == zero.device == x.device and scale.shape == zero.shape
+    if not (numbers and together and 0 < x.numel() <= _MOST_ELEMENTS and _in_memory(x, scale, zero)):
+        return False
+    rows = scale.numel()
+    return (rows == 1 or (axis == 0 and len(x) == rows)) and _dense(x, rows) and _works_on(x.device)
+
+
+def _in_memory(*tensors: Tensor) -> bool:
+    """Whether these are plain tensors: what ``torch.func`` transforms, vmap of stacks above all, is not."""
+    try:
+        return all(t.data_ptr() for t in tensors)
+    except RuntimeError:
+        return False
+
+
+def _dense(x: Tensor, rows: int) -> bool:
+    """Whether ``x`` has neither gaps nor overlaps, and its ``rows`` slices lie one behind the other."""
+    filled = 1
+    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size > 1:
+            if stride != filled:
+                return False
+            filled *= size
+    return rows == 1 or x.stride(0) * rows == filled
+
+
+@functools.cache
+def _works_on(device: torch.device) -> bool:
+    """Whether Triton is there and can compile for this device: it needs a C compiler and Python's headers."""
+    known = torch.version.cuda is not None and importlib.util.find_spec("triton") is not None
+    if not known or torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
+        return False
+    one, zero = torch.ones((), device=device), torch.zeros((), device=device)
+    try:
+        FusedFakeQuantize.forward(one, one, zero, 0, 1, None)
+    except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
+        warnings.warn(
+            f"quantisers run unfused, which is slower: Triton cannot compile here ({error})", stacklevel=2
+        )
+        return False
+    return True
