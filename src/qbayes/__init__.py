@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qbayes.api import (
+        Assignment,
         BadFile,
         BadInput,
+        BitBudget,
         Budget,
         Interrupted,
         Method,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
         Scores,
         Study,
         Task,
+        assign_bits,
         attach,
         evaluate,
         fit,
@@ -50,8 +53,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Assignment",
     "BadFile",
     "BadInput",
+    "BitBudget",
     "Budget",
     "Interrupted",
     "Method",
@@ -66,6 +71,7 @@ __all__ = [
     "Scores",
     "Study",
     "Task",
+    "assign_bits",
     "attach",
     "evaluate",
     "fit",

@@ -13,6 +13,7 @@ from qbayes.integer.program import Program
 from qbayes.methods import Method
 from qbayes.methods import make_method as method
 from qbayes.metrics import Scores, evaluate
+from qbayes.mixed.assign import Assignment, BitBudget, assign_bits
 from qbayes.networks import Architecture
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.network import NetworkPosterior
@@ -30,8 +31,10 @@ from qbayes.tasks import Task, load_task
 from qbayes.training import Budget, attach, fit, network, recipe
 
 __all__ = [
+    "Assignment",
     "BadFile",
     "BadInput",
+    "BitBudget",
     "Budget",
     "Interrupted",
     "Method",
@@ -46,6 +49,7 @@ __all__ = [
     "Scores",
     "Study",
     "Task",
+    "assign_bits",
     "attach",
     "evaluate",
     "fit",

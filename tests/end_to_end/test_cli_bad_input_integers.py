@@ -47,6 +47,8 @@ QUANTIZE = ["--epochs", "0", "--quiet"]
         (["--keep", "best", "--task-set", "validation=0"], ["validation"]),
         (["--freeze", "2"], ["freeze"]),
         (["--epochs", "-1"], ["epochs"]),
+        (["--mixed", "byte"], ["--mixed", "did you mean 'bytes'?"]),
+        (["--mixed", "bytes", "--freeze", "2"], ["freeze"]),
         (["--learning-rate", "0"], ["learning_rate"]),
         (["--seed", "-1"], ["seed"]),
         (["--device", "gpu"], ["gpu"]),

@@ -63,6 +63,21 @@ def test_quantize_takes_precision_and_budget_of_the_preset(
     assert told.json["budget"]["epochs"] == 1
 
 
+@pytest.mark.parametrize("kind", ["bytes", "bit-operations"])
+def test_quantize_assigns_bits_by_layer(cli: Cli, digits_posterior: Path, tmp_path: Path, kind: str) -> None:
+    command = ["quantize", digits_posterior, "--precision", "W4A4", "--mixed", kind, "--epochs", 0]
+    told = cli(*command, "--seed", 3, "--out", tmp_path / "q", "--json", "--device", "cpu")
+    assert told.code == 0, told.err
+    posterior, task = qb.load_posterior(digits_posterior), qb.load_task("digits")
+    budget = qb.BitBudget(**{kind.replace("-", "_"): qb.Precision(weight=4, activation=4)})
+    wanted = qb.assign_bits(posterior, task, budget, seed=3, device="cpu")
+    assert str(wanted) in told.err
+    made = qb.load_posterior(tmp_path / "q")
+    assert made.quantised == wanted.precision.for_likelihood(made.signature.likelihood).to_json()
+    found = cost(qb.lower(made), variance=False)
+    assert found.bytes == wanted.cost["bytes"]
+
+
 def test_quantize_says_what_it_does_and_what_comes_next(
     cli: Cli, digits_posterior: Path, tmp_path: Path
 ) -> None:

@@ -40,6 +40,13 @@ def quantize(
         list[str] | None,
         typer.Option(metavar="LAYERS:KEY=VALUE,…", help="What differs in some layers: 'logits:weight=8'."),
     ] = None,
+    mixed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="bytes|bit-operations",
+            help="Give each layer bits of its own, by its sensitivity, at the cost of --precision.",
+        ),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the training rows; 0 calibrates only.")
     ] = None,
@@ -87,6 +94,7 @@ def quantize(
       qbayes quantize runs/mcd --precision W4A4 --out runs/mcd-w4a4
       qbayes quantize runs/mcd --weight 3 --activation 4 --override 'logits:weight=8' --out runs/mcd-w3a4
       qbayes quantize runs/bbb --precision W8A8 --epochs 0 --out runs/bbb-calibrated
+      qbayes quantize runs/mcd --precision W3A3 --mixed bytes --out runs/mcd-mixed
     """
     if out.resolve() == posterior.resolve():
         raise BadInput("the float posterior must stay", f"--out {out}, where it is", "choose another folder")
@@ -114,6 +122,8 @@ def quantize(
         shown = budget.for_rows(chosen.train_rows)
         note(_summary(wanted, shown, source, chosen.name))
     how |= {"keep": keep, "freeze": freeze}
+    if mixed is not None:
+        wanted = _assigned(source, chosen, wanted, budget, seed, how, device, mixed, quiet=quiet)
     made = _train(source, chosen, wanted, budget, seed, how, device, out, resume=resume, quiet=quiet)
     _print_result(made, posterior, out, as_json=as_json, quiet=quiet)
 
@@ -148,6 +158,33 @@ def read_precision(
                 raise BadInput(f"{name} must be given once", f"by {said}", "leave one of them out")
             changed[name] = value
     return Precision(**{**Precision.presets[preset], **changed})
+
+
+def _assigned(
+    source: "NetworkPosterior",
+    task: Any,
+    precision: "Precision",
+    budget: "Budget",
+    seed: int,
+    how: dict[str, Any],
+    device: str,
+    kind: str,
+    *,
+    quiet: bool,
+) -> "Precision":
+    """The precision with bits by layer, at the cost that it has without."""
+    import qbayes as qb
+    from qbayes.mixed.costs import KINDS
+    from qbayes.quant.quantisation import Quantisation
+
+    check_choice("--mixed", kind, tuple(name.replace("_", "-") for name in KINDS))
+    # what the training would refuse is refused now, not after the measurement.
+    Quantisation(source, task, precision, budget, seed, **how)
+    limit = qb.BitBudget(**{kind.replace("-", "_"): precision})
+    found = qb.assign_bits(source, task, limit, seed=seed, device=device)
+    if not quiet:
+        note(str(found))
+    return found.precision
 
 
 def _settings(option: str, given: Sequence[str]) -> dict[str, Any]:

@@ -100,9 +100,9 @@ class Method(ABC):
 
     @classmethod
     def preset(cls, preset: str, task: str, kind: str) -> Preset:
-        """The preset for a task: ``paper`` by the task's family, ``default`` by its name, then its kind."""
+        """The preset for a task: by its name, its family (``uci`` of ``uci/yacht``), or its kind."""
         family = task.split("/", maxsplit=1)[0]
-        for key in (f"{preset}/{family}", f"{preset}/{kind}"):
+        for key in (f"{preset}/{task}", f"{preset}/{family}", f"{preset}/{kind}"):
             if key in cls.presets:
                 return cls.presets[key]
         if preset not in (known := {key.partition("/")[0] for key in cls.presets}):

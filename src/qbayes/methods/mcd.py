@@ -25,6 +25,13 @@ from qbayes.posterior.mask import check_rate
 from qbayes.posterior.sites import Attachment, Place, Site
 
 
+def _uci(rate: float) -> Preset:
+    """The UCI sets are small and most of them nearly noiseless: they want many steps and little dropout."""
+    return Preset(
+        {"rate": rate}, {"epochs": 40, "least_steps": 8000, "batch_size": 64, "learning_rate": 3e-3}
+    )
+
+
 @METHODS.register("mcd")
 @dataclass(frozen=True, kw_only=True)
 class MCDropout(Descent):
@@ -46,10 +53,13 @@ class MCDropout(Descent):
             {"rate": 0.2}, {"epochs": 60, "least_steps": 3000, "batch_size": 128, "learning_rate": 1e-3}
         ),
         "default/regression": Preset({"rate": 0.2}, {"epochs": 100, "batch_size": 64, "learning_rate": 3e-3}),
-        # the UCI sets are small and most of them nearly noiseless: they want many steps and little dropout.
-        "default/uci": Preset(
-            {"rate": 0.1}, {"epochs": 40, "least_steps": 8000, "batch_size": 64, "learning_rate": 3e-3}
-        ),
+        "default/uci": _uci(0.1),
+        # the more rows, and the less noise in them, the less dropout: of 0.1, 0.05 and 0.02 those with the
+        # least NLL on held-out training rows; on yacht 0.02 gains 0.07 nat more and loses 3 % of RMSE.
+        "default/uci/concrete": _uci(0.05),
+        "default/uci/energy": _uci(0.02),
+        "default/uci/power": _uci(0.02),
+        "default/uci/yacht": _uci(0.05),
         "default/cifar10": Preset(
             {"rate": 0.05, "optimiser": "sgd", "weight_decay": 5e-4},
             {"epochs": 220, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05, **ON_A_GPU},

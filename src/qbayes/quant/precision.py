@@ -143,11 +143,17 @@ class Precision:
                 changes.update(options)
         return dataclasses.replace(self, **changes, overrides=())
 
-    def overrides_activation(self, name: str) -> bool:
-        """Whether an override gives the layer ``name`` activation bits of its own."""
-        return any(
-            fnmatchcase(name, pattern) and "activation" in dict(options) for pattern, options in self._pairs
-        )
+    def with_overrides(self, overrides: Mapping[str, Mapping[str, int | str | None]]) -> "Precision":
+        """The precision with more overrides behind its own; options of the same pattern are merged."""
+        said: dict[str, dict[str, int | str | None]] = {name: dict(given) for name, given in self._pairs}
+        for pattern, options in overrides.items():
+            # at the end, whatever stood there before: where several match, the later one wins.
+            said[pattern] = {**said.pop(pattern, {}), **options}
+        return dataclasses.replace(self, overrides=said)
+
+    def overrides_bits(self, name: str, part: Literal["weight", "activation"]) -> bool:
+        """Whether an override gives the layer ``name`` bits of its own."""
+        return any(fnmatchcase(name, pattern) and part in dict(options) for pattern, options in self._pairs)
 
     def check_overrides(self, layer_names: Iterable[str]) -> None:
         """Raise where a pattern matches none of the network's layers."""

@@ -177,7 +177,7 @@ class Builder:
         at = self.precision.for_layer(node.layer)
         bits = at.activation
         # the ends have bits of their own, but what is said of a layer by name comes first.
-        if not self.precision.overrides_activation(node.layer):
+        if not self.precision.overrides_bits(node.layer, "activation"):
             if id(node) in self.answers:
                 bits = output_bits(self.graph, node, self.precision)
             if node.kind == "input":

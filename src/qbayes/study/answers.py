@@ -65,7 +65,7 @@ class Answers:
         return self._program
 
     def _quantise(self, folder: Path) -> Mapping[str, Any]:
-        asked = asked_of(self.run, self.float(), self.task())
+        asked = asked_of(self.run, self.float(), self.task(), self.at.place)
         self._quantised = quantize_members(
             asked,
             device=self.at.place,

@@ -11,7 +11,7 @@ from qbayes.integer.program import Program
 from qbayes.metrics import Scores
 from qbayes.metrics.scores import written
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.study.sections import FLOAT, is_trained, named, precision_of, scheme_of
+from qbayes.study.sections import FLOAT, is_trained, mixed_of, named, precision_of, scheme_of
 from qbayes.study.spread import weight_spread
 from qbayes.study.stages import evaluate_values
 from qbayes.tasks import Task
@@ -35,7 +35,7 @@ def identity(run: Mapping[str, Any]) -> Row:
         "recipe": options.get("preset", "default"),
         "seed": run["seed"],
         "draws": values["draws"],
-        "scheme": scheme_of(run["precision"]),
+        "scheme": scheme_of(run["precision"], mixed_of(run["quantise"])),
     }
     if run["precision"] == FLOAT:
         bits = {"precision": FLOAT, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}

@@ -13,6 +13,7 @@ from typing import Any
 from qbayes.errors import BadInput, unknown_name
 from qbayes.integer.backends.base import BACKENDS
 from qbayes.methods import METHODS, make_method
+from qbayes.mixed.costs import KINDS
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
 from qbayes.quant.affine import MOST_BITS
@@ -36,6 +37,8 @@ EVALUATE: Mapping[str, Any] = {
     "agreement": False,
 }
 QUANTISE: Mapping[str, Any] = {"preset": "default", "keep": "last", "freeze": 0.5}
+# each layer has bits of its own, within the cost of the run's precision.
+MIXED = "mixed"
 # what else quantisation is told besides its budget: as the preset has it for the kind of task.
 OF_THE_RECIPE = ("teacher", "optimiser", "equalise")
 # sections in which a table of another name takes the place of the run's; elsewhere tables are merged.
@@ -97,10 +100,12 @@ def _check_precision(value: Any) -> None:
 
 def _check_quantise(value: Any) -> None:
     given = table(value, "quantise")
-    known = {field.name for field in dataclasses.fields(Budget)} | {*QUANTISE, *OF_THE_RECIPE}
+    known = {field.name for field in dataclasses.fields(Budget)} | {*QUANTISE, *OF_THE_RECIPE, MIXED}
     for key in given:
         if key not in known:
             raise unknown_name("key of quantise", key, known)
+    if MIXED in given and given[MIXED] not in KINDS:
+        raise unknown_name("budget of mixed precision", str(given[MIXED]), KINDS)
     settings = quantise_of(value, "classification", MOST_BITS)
     if settings["keep"] not in KEEPS:
         raise unknown_name("epoch to keep", str(settings["keep"]), KEEPS)
@@ -194,20 +199,22 @@ def precision_of(value: Any) -> Precision:
     return Precision(**{**Precision.presets[preset], **plain})
 
 
-def scheme_of(value: Any) -> str:
+def scheme_of(value: Any, mixed: str | None = None) -> str:
     """The preset of a precision and what differs from it besides the bits: ``default, mask=product``."""
-    if isinstance(value, str):
-        return FLOAT if value == FLOAT else "default"
-    preset = value.get("preset", "default")
-    changed = [
-        f"{key}={value[key]}" for key in sorted(value) if key not in ("preset", "weight", "activation")
-    ]
+    if value == FLOAT:
+        return FLOAT
+    options = {} if isinstance(value, str) else {**value}
+    preset = options.pop("preset", "default")
+    if mixed is not None:
+        options[MIXED] = mixed
+    changed = [f"{key}={options[key]}" for key in sorted(options) if key not in ("weight", "activation")]
     return ", ".join([preset, *changed])
 
 
 def quantise_of(value: Any, kind: str, bits: int) -> dict[str, Any]:
     """The arguments of ``Quantisation``: the preset's for such tasks and bits, and what the section says."""
     given = {**QUANTISE, **table(value, "quantise")}
+    given.pop(MIXED, None)
     preset = given.pop("preset")
     if preset not in PRESETS:
         raise unknown_name("preset of quantise", str(preset), PRESETS)
@@ -215,6 +222,11 @@ def quantise_of(value: Any, kind: str, bits: int) -> dict[str, Any]:
     of_recipe = {name: given.pop(name, value) for name, value in recipe.how.items()}
     kept = {name: given.pop(name) for name in ("keep", "freeze")}
     return {"budget": recipe.settled(bits, **given), **kept, **of_recipe}
+
+
+def mixed_of(value: Any) -> str | None:
+    """What the precision of a quantise section limits, where layers have bits of their own."""
+    return table(value, "quantise").get(MIXED)
 
 
 def is_trained(value: Any) -> bool:

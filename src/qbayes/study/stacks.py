@@ -14,7 +14,7 @@ from qbayes.quant.quantizers import QUANTIZERS
 from qbayes.quant.stacked import cannot_stack_quantised
 from qbayes.study.network import make_network
 from qbayes.study.plan import Plan, PlannedRun
-from qbayes.study.sections import FLOAT, is_trained, named, precision_of, quantise_of
+from qbayes.study.sections import FLOAT, is_trained, mixed_of, named, precision_of, quantise_of
 from qbayes.study.stages import Facts, Tasks, canonical, method_and_budget, quantised_values
 from qbayes.training.stacked import StackJob, cannot_stack, module_of
 
@@ -63,7 +63,8 @@ def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) ->
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     for planned_run in planned:
         run, key = planned_run.point.run, planned_run.keys.quantised
-        if key is not None and is_trained(run["quantise"]):
+        # where each posterior has bits of its own for every layer, no two have the same grids.
+        if key is not None and is_trained(run["quantise"]) and mixed_of(run["quantise"]) is None:
             groups.setdefault(_alike_quantised(run, tasks, with_bits=True), {}).setdefault(key, run)
     wider: dict[str, dict[str, Mapping[str, Any]]] = {}
     for alike, runs in groups.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
-from qbayes.study.sections import EVALUATE, FLOAT, named, precision_of, quantise_of
+from qbayes.study.sections import EVALUATE, FLOAT, MIXED, mixed_of, named, precision_of, quantise_of
 from qbayes.tasks import Task, load_task
 from qbayes.training.budget import Budget
 
@@ -146,8 +146,10 @@ def float_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
 def quantised_values(run: Mapping[str, Any], kind: str) -> dict[str, Any]:
     precision = precision_of(run["precision"])
     settings = quantise_of(run["quantise"], kind, precision.fewest_bits)
+    mixed = mixed_of(run["quantise"])
     return {
         **settings,
+        **({} if mixed is None else {MIXED: mixed}),
         "precision": precision.to_json(),
         "budget": settings["budget"].to_json(),
         "seed": run["seed"],

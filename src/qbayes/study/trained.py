@@ -4,13 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from qbayes.errors import QbayesError
+from qbayes.mixed.assign import BitBudget, assign_bits
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import WEIGHTS, save_posterior
 from qbayes.quant.quantisation import Quantisation
 from qbayes.quant.stacked import quantize_stacked
 from qbayes.study.network import make_network
-from qbayes.study.sections import precision_of, quantise_of
+from qbayes.study.sections import mixed_of, precision_of, quantise_of
 from qbayes.study.stacks import stack_job
 from qbayes.study.stages import method_and_budget
 from qbayes.study.store import CHECKPOINT
@@ -95,7 +98,7 @@ class Tuned:
     ) -> Sequence[NetworkPosterior | QbayesError]:
         posteriors = {start: self.at.posterior("float", start) for start in dict.fromkeys(starts)}
         asked = [
-            asked_of(run, posteriors[start], self.at.tasks.load(run["task"]))
+            asked_of(run, posteriors[start], self.at.tasks.load(run["task"]), self.at.place)
             for (_, run), start in zip(stages, starts, strict=True)
         ]
         return quantize_stacked(
@@ -103,8 +106,14 @@ class Tuned:
         )
 
 
-def asked_of(run: Mapping[str, Any], posterior: NetworkPosterior, task: Task) -> Quantisation:
-    """What a run asks of quantisation."""
+def asked_of(
+    run: Mapping[str, Any], posterior: NetworkPosterior, task: Task, device: torch.device
+) -> Quantisation:
+    """What a run asks of quantisation; bits by layer are assigned here, on ``device``."""
     precision = precision_of(run["precision"])
     settings = quantise_of(run["quantise"], task.kind, precision.fewest_bits)
+    mixed = mixed_of(run["quantise"])
+    if mixed is not None:
+        budget = BitBudget(**{mixed: precision})
+        precision = assign_bits(posterior, task, budget, seed=run["seed"], device=device).precision
     return Quantisation(posterior, task, precision, seed=run["seed"], **settings)
