@@ -15,7 +15,7 @@ import torch
 from qbayes.errors import BadInput
 from qbayes.mixed.costs import KINDS
 from qbayes.mixed.measurement import Measurement
-from qbayes.mixed.places import ACTIVATION, WEIGHT, Place
+from qbayes.mixed.places import ACTIVATION, WEIGHT, Part, Place
 from qbayes.mixed.sensitivity import Sensitivity
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.affine import FEWEST_BITS, MOST_BITS
@@ -73,7 +73,9 @@ class Assignment:
 
     def __str__(self) -> str:
         layers = dict.fromkeys(place.layer for place in self.bits)
-        parts = [part for part in (WEIGHT, ACTIVATION) if any(place.part == part for place in self.bits)]
+        parts: list[Part] = [
+            part for part in (WEIGHT, ACTIVATION) if any(place.part == part for place in self.bits)
+        ]
         widest = max(map(len, layers))
         rows = [f"{'layer':{widest}}  {'  '.join(parts)}"]
         for layer in layers:
