@@ -12,6 +12,7 @@ from typing import Any
 
 from qbayes.study.grid import Point
 from qbayes.study.measured import identity
+from qbayes.study.sections import start_of
 from qbayes.study.spec import Study
 from qbayes.study.stages import STAGES, Keys, Resolver, Tasks
 from qbayes.study.store import Store
@@ -54,7 +55,9 @@ class Plan:
 
     def keys(self, stage: str) -> list[str]:
         """The distinct keys of a stage, in the order of the runs."""
-        found = (getattr(run.keys, stage) for run in self.runs)
+        found = [getattr(run.keys, stage) for run in self.runs]
+        if stage == "float":
+            found += [run.keys.start for run in self.runs]
         return list(dict.fromkeys(key for key in found if key is not None))
 
     def left(self, stage: str) -> list[str]:
@@ -73,7 +76,10 @@ class Plan:
         """The jobs that are left; ``stacks`` names the stack of keys that are trained together."""
         done = self.done.get("scores", set())
         waiting = [run for run in self.runs if run.keys.scores not in done and self.why_failed(run) is None]
-        floats = self._float_jobs(stacks or {}, {run.keys.float for run in waiting})
+        done_floats = self.done.get("float", set())
+        untrained = [run for run in waiting if run.keys.float not in done_floats]
+        wanted = {run.keys.float for run in waiting} | {run.keys.start for run in untrained}
+        floats = self._float_jobs(stacks or {}, wanted - {None})
         makers = {key: job.id for job in floats for key, _ in job.payload["stages"]}
         tuned = self._quantised_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
         makers |= {key: job.id for job in tuned for key, _ in job.payload["stages"]}
@@ -83,20 +89,27 @@ class Plan:
         answers = [_answers(key, group, makers) for key, group in groups.items()]
         return [*floats, *tuned, *answers]
 
-    def _float_jobs(self, stacks: Mapping[str, str], wanted: set[str]) -> list[Job]:
+    def _float_jobs(self, stacks: Mapping[str, str], wanted: set[str | None]) -> list[Job]:
         """A stack is fixed by the plan and trained whole if any of its posteriors is missing."""
         done = self.done.get("float", set())
-        runs = {run.keys.float: run.point.run for run in reversed(self.runs)}
+        runs = {run.keys.start: start_of(run.point.run) for run in self.runs if run.keys.start is not None}
+        runs |= {run.keys.float: run.point.run for run in reversed(self.runs)}
+        starts = {run.keys.float: run.keys.start for run in self.runs}
         groups: dict[str, list[str]] = {}
         for key in self.keys("float"):
             groups.setdefault(stacks.get(key, key), []).append(key)
+        made_by = {key: f"float:{name}" for name, keys in groups.items() for key in keys}
         jobs = []
         for name, keys in groups.items():
             if any(key in wanted and key not in done for key in keys):
                 stages = [(key, runs[key]) for key in keys]
-                threads = runs[keys[0]]["threads"]
-                payload = {"kind": "float", "name": name, "stages": stages, "threads": threads}
-                jobs.append(Job(f"float:{name}", (), payload))
+                first = runs[keys[0]]
+                assert first is not None
+                # what starts from another posterior is trained alone.
+                start = starts.get(keys[0])
+                needs = () if start is None or start in done else (made_by[start],)
+                payload = {"kind": "float", "name": name, "stages": stages, "threads": first["threads"]}
+                jobs.append(Job(f"float:{name}", needs, payload | {"start": start}))
         return jobs
 
     def _quantised_jobs(

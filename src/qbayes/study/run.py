@@ -231,6 +231,9 @@ class _Leader:
     def _can_start(self, job: Job) -> bool:
         """Whether what a job starts from came to be; of a stack, any of it."""
         store = self._table.store
+        if job.kind == "float":
+            # it says itself what it lacks: that is the reason which its runs are given.
+            return True
         if job.kind == "quantised":
             return any(store.is_done("float", key) for key in job.payload["floats"])
         key = job.payload["quantised"]

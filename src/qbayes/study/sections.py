@@ -37,6 +37,8 @@ EVALUATE: Mapping[str, Any] = {
     "agreement": False,
 }
 QUANTISE: Mapping[str, Any] = {"preset": "default", "keep": "last", "freeze": 0.5}
+# the method whose posterior, of the same network and seed, training starts from.
+START = "start"
 # each layer has bits of its own, within the cost of the run's precision.
 MIXED = "mixed"
 # what else quantisation is told besides its budget: as the preset has it for the kind of task.
@@ -90,7 +92,10 @@ def _check_method(value: Any) -> None:
 
 
 def _check_training(value: Any) -> None:
-    Budget.from_options({"epochs": 1}, **table(value, "training"))
+    given = table(value, "training")
+    if START in given:
+        _check_method(given.pop(START))
+    Budget.from_options({"epochs": 1}, **given)
 
 
 def _check_precision(value: Any) -> None:
@@ -177,6 +182,13 @@ def table(value: Any, section: str) -> dict[str, Any]:
             f"{section} must be a table", f"{value!r}", f"write [run.{section}] and its keys below"
         )
     return dict(value)
+
+
+def start_of(run: Section) -> Section | None:
+    """The run whose float posterior this one's training starts from: as its method's preset has it."""
+    if START not in run["training"]:
+        return None
+    return {**run, "method": run["training"][START], "training": {}}
 
 
 def precision_of(value: Any) -> Precision:

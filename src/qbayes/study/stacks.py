@@ -46,6 +46,8 @@ def _network(run: Mapping[str, Any]) -> str:
 def _float_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     for run in planned:
+        if run.keys.start is not None:
+            continue
         alike = canonical(_alike(run.point.run, tasks.facts(run.point.run["task"])))
         groups.setdefault(alike, {}).setdefault(run.keys.float, run.point.run)
     found: dict[str, str] = {}

@@ -14,7 +14,17 @@ from typing import Any
 
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
-from qbayes.study.sections import EVALUATE, FLOAT, MIXED, mixed_of, named, precision_of, quantise_of
+from qbayes.study.sections import (
+    EVALUATE,
+    FLOAT,
+    MIXED,
+    START,
+    mixed_of,
+    named,
+    precision_of,
+    quantise_of,
+    start_of,
+)
 from qbayes.tasks import Task, load_task
 from qbayes.training.budget import Budget
 
@@ -26,12 +36,16 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a run's stages; a float run has neither quantised posterior nor program."""
+    """The keys of a run's stages; a float run has neither quantised posterior nor program.
+
+    ``start`` is that of the float posterior from which the training of ``float`` starts.
+    """
 
     float: str
     quantised: str | None
     program: str | None
     scores: str
+    start: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,24 +94,28 @@ class Resolver:
         self._hashed: dict[tuple[str, ...], str] = {}
 
     def keys(self, run: Mapping[str, Any]) -> Keys:
-        float_key = self._float(run)
+        float_key, before = self._float(run), start_of(run)
+        start = None if before is None else self._float(before)
         threads = self._text(run["threads"])
         evaluate = self._text(run["evaluate"])
         if run["precision"] == FLOAT:
-            return Keys(float_key, None, None, self._scores(float_key, evaluate, run))
+            return Keys(float_key, None, None, self._scores(float_key, evaluate, run), start)
         parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantise"]), threads)
         if parts not in self._hashed:
             values = quantised_values(run, self._tasks.facts(run["task"]).kind)
             self._hashed[parts] = digest("quantised", {"float": float_key, **values})
         quantised = self._hashed[parts]
         program = self._once(("program", quantised), {"quantised": quantised})
-        return Keys(float_key, quantised, program, self._scores(program, evaluate, run))
+        return Keys(float_key, quantised, program, self._scores(program, evaluate, run), start)
 
     def _float(self, run: Mapping[str, Any]) -> str:
         names = ("task", "network", "method", "training", "seed", "threads")
         parts = ("float", *(self._text(run[name]) for name in names))
         if parts not in self._hashed:
-            self._hashed[parts] = digest("float", float_values(run, self._tasks.facts(run["task"])))
+            before = start_of(run)
+            start = {} if before is None else {START: self._float(before)}
+            values = float_values(run, self._tasks.facts(run["task"]))
+            self._hashed[parts] = digest("float", {**values, **start})
         return self._hashed[parts]
 
     def _scores(self, of: str, evaluate: str, run: Mapping[str, Any]) -> str:
@@ -123,7 +141,8 @@ def method_and_budget(run: Mapping[str, Any], facts: Facts) -> tuple[Method, Bud
     """As ``qb.recipe``: the method's preset for the task, and what the run says instead."""
     name, options = named(run["method"], "method", "mcd")
     values = METHODS[name].preset(options.pop("preset", "default"), facts.name, facts.kind)
-    budget = Budget.from_options(values.budget, **run["training"])
+    said = {name: value for name, value in run["training"].items() if name != START}
+    budget = Budget.from_options(values.budget, **said)
     return make_method(name, **{**values.method, **options}), budget.for_rows(facts.train_rows)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from qbayes.errors import QbayesError
+from qbayes.errors import QbayesError, RunFailed
 from qbayes.mixed.assign import BitBudget, assign_bits
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import WEIGHTS, save_posterior
@@ -58,6 +58,7 @@ class Floats:
             method,
             budget,
             seed=run["seed"],
+            start=self._start(),
             device=self.at.place,
             checkpoint=folder / CHECKPOINT,
             resume=True,
@@ -69,6 +70,19 @@ class Floats:
             "method": method_name(run),
             "task": task_name(run),
         }
+
+    def _start(self) -> NetworkPosterior | None:
+        """The posterior whose weights training starts from."""
+        key: str | None = self.job["start"]
+        if key is None:
+            return None
+        if not self.at.store.is_done("float", key):
+            raise RunFailed(
+                "the posterior that training starts from must be there",
+                self.at.store.why_failed("float", key) or f"no float stage {key}",
+                "mend what failed there and run the study again with --retry",
+            )
+        return self.at.posterior("float", key)
 
 
 class Tuned:

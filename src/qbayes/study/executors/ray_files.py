@@ -13,7 +13,9 @@ Files = dict[str, bytes]
 def stages_of(payload: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The stages that a job reads or makes, as (stage, key), each after those that it starts from."""
     if payload["kind"] == "float":
-        return [("float", key) for key, _ in payload["stages"]]
+        start = payload.get("start")
+        before = [] if start is None else [("float", str(start))]
+        return before + [("float", key) for key, _ in payload["stages"]]
     if payload["kind"] == "quantised":
         floats = dict.fromkeys(payload["floats"])
         made = [("quantised", key) for key, _ in payload["stages"]]
