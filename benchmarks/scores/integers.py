@@ -36,7 +36,7 @@ SCORES = (
 DRAWS = 20
 MEMBERS = 8
 # digits: small budgets that reach 2 to 3 % error. diabetes: the presets for regression, on the networks of
-# the UCI table (uci_float.py).
+# studies/uci.toml.
 DIGITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "pointwise": ({}, {"epochs": 30, "learning_rate": 1e-3}),
     "mcd": ({"rate": 0.2}, {"epochs": 40, "learning_rate": 1e-3}),

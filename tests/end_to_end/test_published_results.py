@@ -21,24 +21,6 @@ def rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def uci_cell(method: str, name: str) -> str:
-    """``RMSE ± s.e. / NLL ± s.e.`` over the splits."""
-    chosen = [row for row in rows("uci_float.csv") if (row["method"], row["set"]) == (method, name)]
-    assert sorted(int(row["split"]) for row in chosen) == list(range(20))
-    parts = []
-    for metric in ("rmse", "nll"):
-        values = [float(row[metric]) for row in chosen]
-        parts.append(f"{statistics.mean(values):.2f} ± {statistics.stdev(values) / 20**0.5:.2f}")
-    return " / ".join(parts)
-
-
-@pytest.mark.parametrize("method", ["mcd", "bbb"])
-def test_uci_line(method: str) -> None:
-    sets = ("boston", "concrete", "energy", "power", "wine", "yacht")
-    expected = f"| `{method}` | " + " | ".join(uci_cell(method, name) for name in sets) + " |"
-    assert expected in PAGE
-
-
 @pytest.mark.parametrize("row", rows("images_float.csv"), ids=lambda row: f"{row['task']} {row['recipe']}")
 def test_image_line(row: dict[str, str]) -> None:
     error, ece, nll = 100 * float(row["error"]), 100 * float(row["ece"]), float(row["nll"])
