@@ -1,0 +1,119 @@
+/* Dot products of codes: unit stride, no branches, so that compilers vectorise them.
+ *
+ * Sums of products of 8-bit codes are taken in 32 bits: the code generator takes this way only where no input
+ * can make them leave it. QB_ARM_DSP takes the DSP instructions of Cortex-M4, M7 and M33: the same bits.
+ */
+#ifndef QB_DOT_H
+#define QB_DOT_H
+
+#include "qb_fixed.h"
+
+#ifdef QB_ARM_DSP
+#include <arm_acle.h>
+
+/* Four products: bytes 0 and 2, then 1 and 3, each widened to 16 bits and summed by one instruction. */
+static inline int32_t qb_dot(const uint8_t *x, const int8_t *w, uint32_t count) {
+    int32_t total = 0;
+    uint32_t i, a, b;
+    for (i = 0u; i + 4u <= count; i += 4u) {
+        memcpy(&a, x + i, 4u);
+        memcpy(&b, w + i, 4u);
+        total = __smlad((int16x2_t)__uxtb16(a), __sxtb16(b), total);
+        total = __smlad((int16x2_t)__uxtb16(__ror(a, 8u)), __sxtb16(__ror(b, 8u)), total);
+    }
+    for (; i < count; i++) {
+        total += (int32_t)x[i] * w[i];
+    }
+    return total;
+}
+
+static inline void qb_dots(const uint8_t *x, const int8_t *const w[4], uint32_t count, int32_t totals[4]) {
+    uint32_t i, r, a, b;
+    int32_t found[4] = {0, 0, 0, 0};
+    for (i = 0u; i + 4u <= count; i += 4u) {
+        int16x2_t even, odd;
+        memcpy(&a, x + i, 4u);
+        even = (int16x2_t)__uxtb16(a);
+        odd = (int16x2_t)__uxtb16(__ror(a, 8u));
+        for (r = 0u; r < 4u; r++) {
+            memcpy(&b, w[r] + i, 4u);
+            found[r] = __smlad(even, __sxtb16(b), found[r]);
+            found[r] = __smlad(odd, __sxtb16(__ror(b, 8u)), found[r]);
+        }
+    }
+    for (; i < count; i++) {
+        for (r = 0u; r < 4u; r++) {
+            found[r] += (int32_t)x[i] * w[r][i];
+        }
+    }
+    memcpy(totals, found, sizeof found);
+}
+
+#else
+
+static inline int32_t qb_dot(const uint8_t *restrict x, const int8_t *restrict w, uint32_t count) {
+    int32_t total = 0;
+    uint32_t i;
+    for (i = 0u; i < count; i++) {
+        total += (int32_t)x[i] * w[i];
+    }
+    return total;
+}
+
+/* Four rows at once: each input is loaded once for all. */
+static inline void qb_dots(const uint8_t *restrict x, const int8_t *const w[4], uint32_t count,
+                           int32_t totals[4]) {
+    const int8_t *restrict w0 = w[0], *restrict w1 = w[1], *restrict w2 = w[2], *restrict w3 = w[3];
+    int32_t t0 = 0, t1 = 0, t2 = 0, t3 = 0;
+    uint32_t i;
+    for (i = 0u; i < count; i++) {
+        t0 += (int32_t)x[i] * w0[i];
+        t1 += (int32_t)x[i] * w1[i];
+        t2 += (int32_t)x[i] * w2[i];
+        t3 += (int32_t)x[i] * w3[i];
+    }
+    totals[0] = t0;
+    totals[1] = t1;
+    totals[2] = t2;
+    totals[3] = t3;
+}
+
+#endif
+
+static inline int32_t qb_sum_of(const int8_t *w, uint32_t count) {
+    int32_t total = 0;
+    uint32_t i;
+    for (i = 0u; i < count; i++) {
+        total += w[i];
+    }
+    return total;
+}
+
+static inline int32_t qb_sum_of_codes(const uint8_t *x, uint32_t count) {
+    int32_t total = 0;
+    uint32_t i;
+    for (i = 0u; i < count; i++) {
+        total += x[i];
+    }
+    return total;
+}
+
+static inline int64_t qb_wide_dot(const int32_t *restrict x, const int8_t *restrict w, uint32_t count) {
+    int64_t total = 0;
+    uint32_t i;
+    for (i = 0u; i < count; i++) {
+        total += (int64_t)x[i] * w[i];
+    }
+    return total;
+}
+
+static inline int64_t qb_wide_sum(const int32_t *x, uint32_t count) {
+    int64_t total = 0;
+    uint32_t i;
+    for (i = 0u; i < count; i++) {
+        total += x[i];
+    }
+    return total;
+}
+
+#endif
