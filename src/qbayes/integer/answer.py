@@ -1,9 +1,9 @@
 """What a program answers in integers alone, from the codes of its heads: for targets that have no float.
 
-A classifier gives the mean of its probabilities (units of 2^−24), their variance over the draws (2^−32) and the
-entropy of the mean (2^−24 nats), by ``softmax``. A regression gives mean, variance and entropy in units of the
-network's output, by ``moments``; targets are standardised, so that the task's units are ``mean · std + offset``.
-Draw d belongs to member ``d mod M``.
+A classifier gives the mean of its probabilities (units of 2^−24), their variance over the draws (2^−32) and
+the entropy of the mean (2^−24 nats), by ``softmax``. A regression gives mean, variance and entropy in units
+of the network's output, by ``moments``; targets are standardised, so that the task's units are
+``mean · std + offset``. Draw d belongs to member ``d mod M``.
 """
 
 import math

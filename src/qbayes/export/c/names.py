@@ -6,19 +6,19 @@ from qbayes.errors import BadInput
 
 DEFAULT = "network"
 LONGEST = 31  # characters that C99 tells apart in a name that a linker sees, less than our longest ending
-_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
-    "while _Bool _Complex _Imaginary alignas alignof and asm bool catch class concept consteval constexpr "
-    "constinit decltype delete dynamic_cast explicit export false friend mutable namespace new noexcept not "
-    "nullptr operator or private protected public requires static_assert template this throw true try typeid "
-    "typename using virtual wchar_t xor".split()
-)
+_KEYWORDS = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile
+    while alignas alignof and asm bool catch class concept consteval constexpr constinit decltype delete
+    dynamic_cast explicit export false friend mutable namespace new noexcept not nullptr operator or private
+    protected public requires static_assert template this throw true try typeid typename using virtual
+    wchar_t xor
+"""
 
 
 def check_name(name: str) -> str:
     """The prefix itself; refuses what is no identifier of C (or C++), or belongs to somebody else."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name, re.ASCII) or name in _KEYWORDS:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name, re.ASCII) or name in _KEYWORDS.split():
         raise BadInput(
             "the name must be an identifier of C that starts with a letter and is no keyword",
             f"'{name}'",

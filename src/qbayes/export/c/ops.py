@@ -1,7 +1,7 @@
 """Ops that are not weighted as C: each emits its constants and gives the call that runs it.
 
-``Context.place`` gives the C expression of a value's memory; numbers that differ between members are arrays of
-structs, indexed by the variable ``member`` of the calling function.
+``Context.place`` gives the C expression of a value's memory; numbers that differ between members are arrays
+of structs, indexed by the variable ``member`` of the calling function.
 """
 
 import functools

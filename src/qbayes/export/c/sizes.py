@@ -53,8 +53,8 @@ def check_flash(network: Network, limit: int | None) -> None:
     members = len(network.program.members)
     raise BadInput(
         f"the network must fit {limit:,} bytes of flash",
-        f"{size.flash:,}: {size.constants:,} of constants and {CODE_BYTES:,} for code; {_named(owner)} alone takes "
-        f"{most:,}" + (f" in {members} members" if members > 1 else ""),
+        f"{size.flash:,}: {size.constants:,} of constants and {CODE_BYTES:,} for code; {_named(owner)} alone "
+        f"takes {most:,}" + (f" in {members} members" if members > 1 else ""),
         "quantise to fewer bits, make that layer smaller"
         + (", keep fewer members" if members > 1 else "")
         + ", or raise --flash",
@@ -71,8 +71,8 @@ def check_ram(network: Network, limit: int | None) -> None:
     wanted = live(network.needs, at)
     raise BadInput(
         f"the network must fit {limit:,} bytes of RAM",
-        f"{size.ram:,}: {size.arena:,} of arena and {STACK_BYTES:,} for the stack; the layer '{op.name}' needs "
-        f"{wanted:,} at once",
+        f"{size.ram:,}: {size.arena:,} of arena and {STACK_BYTES:,} for the stack; the layer '{op.name}' "
+        f"needs {wanted:,} at once",
         "make that layer's input or output smaller (pool earlier, fewer channels), or raise --ram",
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from qbayes.errors import BadInput
 from qbayes.export.c.data import Data
 from qbayes.export.c.ops import Context, emit
-from qbayes.export.c.plan import SECTIONS, Arena, Need, Steps, arrange, section, steps_of
+from qbayes.export.c.plan import SECTIONS, Arena, Need, Section, Steps, arrange, section, steps_of
 from qbayes.export.c.statistics import emit_statistics
 from qbayes.export.c.weighted import MOST_ROWS, Layer, emit_layer, layer_of
 from qbayes.integer.answer import is_classifier
@@ -18,6 +18,7 @@ from qbayes.quant.affine import MOST_BITS
 
 _TYPES = {"codes": "uint8_t", "wide": "uint16_t"}
 _MOST_WEIGHTS = 1 << 30
+_LAID_OUT: tuple[Section, ...] = ("patch", "wide", "codes")
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,8 @@ def _arena(program: Program, arena: Arena) -> str:
     parts = ["int64_t sums[NETWORK_OUTPUTS];", "int64_t squares[NETWORK_OUTPUTS];"]
     if not is_classifier(program):
         parts.append("int64_t noise[NETWORK_OUTPUTS];")
-    for name in ("patch", "wide", "codes"):
-        if arena.sizes[name]:
-            parts.append(f"{SECTIONS[name][0]} {name}[{arena.sizes[name]}];")
+    used = [name for name in _LAID_OUT if arena.sizes[name]]
+    parts += [f"{SECTIONS[name][0]} {name}[{arena.sizes[name]}];" for name in used]
     parts.append("uint16_t answers[NETWORK_CODES];")
     return "static struct {\n" + "\n".join(f"    {part}" for part in parts) + "\n} arena;"
 
@@ -154,10 +154,7 @@ class _Maker:
         name = f"op{at}"
         context = Context(self.program, self.data, self.place, name)
         comment = op.name.replace("*/", "* /").replace("\\", "/")
-        if isinstance(op, Weighted):
-            lines = self._weighted(op, name)
-        else:
-            lines = emit(op, context)
+        lines = self._weighted(op, name) if isinstance(op, Weighted) else emit(op, context)
         return [f"/* {comment} */", "{", *(f"    {line}" for line in lines), "}"] if lines else []
 
     def _weighted(self, op: Weighted, name: str) -> list[str]:

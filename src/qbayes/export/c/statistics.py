@@ -33,10 +33,8 @@ def _classifier(data: Data, program: Program) -> None:
         while len(table) > 1 and table[-1] == 0:
             table.pop()
         tables.append(table)
-    data.pointers(
-        *(STATISTICS, "uint32_t", "exp_table"),
-        [data.array(STATISTICS, "uint32_t", table) for table in tables],
-    )
+    arrays = [data.array(STATISTICS, "uint32_t", table) for table in tables]
+    data.pointers(STATISTICS, "uint32_t", "exp_table", arrays)
     data.named(STATISTICS, "uint32_t", "exp_entries", [len(table) for table in tables])
 
 

@@ -117,6 +117,6 @@ def _summary(name: str, place: Path, network: Network) -> list[str]:
     return [
         *sizes.table(network),
         f"{place}: {size.constants:,} bytes of constants in flash, {size.arena:,} of RAM; with about "
-        f"{sizes.CODE_BYTES:,} of code and {sizes.STACK_BYTES:,} of stack it fits {size.flash:,} and {size.ram:,}",
+        f"{sizes.CODE_BYTES:,} of code and {sizes.STACK_BYTES:,} of stack: {size.flash:,} and {size.ram:,}",
         f'next: make -C {place} test, then #include "{name}.h"',
     ]

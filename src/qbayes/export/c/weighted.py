@@ -22,7 +22,7 @@ _INT32 = 1 << 31
 
 @dataclass(frozen=True)
 class Layer:
-    """How a weighted op runs: which path, how many rows of weights are held unpacked, the patch it gathers."""
+    """How a weighted op runs: which path, and how many rows of weights are held unpacked."""
 
     op: Weighted
     geometry: Mapping[str, int]
