@@ -120,7 +120,7 @@ def _arena(program: Program, arena: Arena) -> str:
     parts = ["int64_t sums[NETWORK_OUTPUTS];", "int64_t squares[NETWORK_OUTPUTS];"]
     if not is_classifier(program):
         parts.append("int64_t noise[NETWORK_OUTPUTS];")
-    used = [name for name in _LAID_OUT if arena.sizes[name]]
+    used: list[Section] = [name for name in _LAID_OUT if arena.sizes[name]]
     parts += [f"{SECTIONS[name][0]} {name}[{arena.sizes[name]}];" for name in used]
     parts.append("uint16_t answers[NETWORK_CODES];")
     return "static struct {\n" + "\n".join(f"    {part}" for part in parts) + "\n} arena;"

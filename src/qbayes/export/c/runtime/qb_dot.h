@@ -11,15 +11,35 @@
 #ifdef QB_ARM_DSP
 #include <arm_acle.h>
 
-/* Four products: bytes 0 and 2, then 1 and 3, each widened to 16 bits and summed by one instruction. */
+/* Four codes as two pairs of 16 bits: bytes 0 and 2, and bytes 1 and 3 by an instruction that also rotates. */
+static inline int16x2_t qb_even_codes(uint32_t codes) {
+    return (int16x2_t)__uxtb16(codes);
+}
+
+static inline int16x2_t qb_odd_codes(uint32_t codes) {
+    int16x2_t pair;
+    __asm__("uxtb16 %0, %1, ror #8" : "=r"(pair) : "r"(codes));
+    return pair;
+}
+
+static inline int16x2_t qb_even_weights(uint32_t weights) {
+    return __sxtb16((int8x4_t)weights);
+}
+
+static inline int16x2_t qb_odd_weights(uint32_t weights) {
+    int16x2_t pair;
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(pair) : "r"(weights));
+    return pair;
+}
+
 static inline int32_t qb_dot(const uint8_t *x, const int8_t *w, uint32_t count) {
     int32_t total = 0;
     uint32_t i, a, b;
     for (i = 0u; i + 4u <= count; i += 4u) {
         memcpy(&a, x + i, 4u);
         memcpy(&b, w + i, 4u);
-        total = __smlad((int16x2_t)__uxtb16(a), __sxtb16(b), total);
-        total = __smlad((int16x2_t)__uxtb16(__ror(a, 8u)), __sxtb16(__ror(b, 8u)), total);
+        total = __smlad(qb_even_codes(a), qb_even_weights(b), total);
+        total = __smlad(qb_odd_codes(a), qb_odd_weights(b), total);
     }
     for (; i < count; i++) {
         total += (int32_t)x[i] * w[i];
@@ -27,26 +47,37 @@ static inline int32_t qb_dot(const uint8_t *x, const int8_t *w, uint32_t count) 
     return total;
 }
 
+static inline int32_t qb_four_products(int16x2_t even, int16x2_t odd, const int8_t *w, int32_t total) {
+    uint32_t b;
+    memcpy(&b, w, 4u);
+    total = __smlad(even, qb_even_weights(b), total);
+    return __smlad(odd, qb_odd_weights(b), total);
+}
+
 static inline void qb_dots(const uint8_t *x, const int8_t *const w[4], uint32_t count, int32_t totals[4]) {
-    uint32_t i, r, a, b;
-    int32_t found[4] = {0, 0, 0, 0};
+    const int8_t *w0 = w[0], *w1 = w[1], *w2 = w[2], *w3 = w[3];
+    int32_t t0 = 0, t1 = 0, t2 = 0, t3 = 0;
+    uint32_t i, a;
     for (i = 0u; i + 4u <= count; i += 4u) {
         int16x2_t even, odd;
         memcpy(&a, x + i, 4u);
-        even = (int16x2_t)__uxtb16(a);
-        odd = (int16x2_t)__uxtb16(__ror(a, 8u));
-        for (r = 0u; r < 4u; r++) {
-            memcpy(&b, w[r] + i, 4u);
-            found[r] = __smlad(even, __sxtb16(b), found[r]);
-            found[r] = __smlad(odd, __sxtb16(__ror(b, 8u)), found[r]);
-        }
+        even = qb_even_codes(a);
+        odd = qb_odd_codes(a);
+        t0 = qb_four_products(even, odd, w0 + i, t0);
+        t1 = qb_four_products(even, odd, w1 + i, t1);
+        t2 = qb_four_products(even, odd, w2 + i, t2);
+        t3 = qb_four_products(even, odd, w3 + i, t3);
     }
     for (; i < count; i++) {
-        for (r = 0u; r < 4u; r++) {
-            found[r] += (int32_t)x[i] * w[r][i];
-        }
+        t0 += (int32_t)x[i] * w0[i];
+        t1 += (int32_t)x[i] * w1[i];
+        t2 += (int32_t)x[i] * w2[i];
+        t3 += (int32_t)x[i] * w3[i];
     }
-    memcpy(totals, found, sizeof found);
+    totals[0] = t0;
+    totals[1] = t1;
+    totals[2] = t2;
+    totals[3] = t3;
 }
 
 #else

@@ -49,66 +49,64 @@ typedef struct {
     int64_t bias[QB_MOST_ROWS];
 } qb_rows;
 
-static inline uint32_t qb_patch_place(uint32_t at, uint32_t tap, uint32_t stride, uint32_t dilation,
-                                      uint32_t padding, uint32_t length, uint32_t *place) {
-    uint32_t padded = at * stride + tap * dilation;
-    *place = padded - padding;
-    return padded >= padding && padded - padding < length;
+/* Which taps of a window lie inside an axis: first ... stop - 1, and where the first of them lies. */
+typedef struct {
+    uint32_t first, stop, place;
+} qb_span;
+
+static inline qb_span qb_inside(uint32_t at, uint32_t stride, uint32_t dilation, uint32_t padding, uint32_t kernel,
+                                uint32_t length) {
+    uint32_t start = at * stride, end = length + padding;
+    qb_span span = {0u, 0u, 0u};
+    span.first = start < padding ? (padding - start + dilation - 1u) / dilation : 0u;
+    span.stop = start < end ? (end - start + dilation - 1u) / dilation : 0u;
+    span.stop = span.stop < kernel ? span.stop : kernel;
+    span.first = span.first < span.stop ? span.first : span.stop;
+    span.place = start + span.first * dilation - padding; /* read only where first < stop */
+    return span;
 }
 
-/* Calls PUT(where in the patch, where in the input, inside?) for every element of the patch of (y, x). */
-#define QB_GATHER(g, group, y, x, PUT)                                                                          \
-    do {                                                                                                        \
-        uint32_t channel_, ky_, kx_, iy_, ix_, k_ = 0u;                                                         \
-        uint32_t members_ = (g)->in_channels / (g)->groups;                                                     \
-        for (channel_ = (group) * members_; channel_ < ((group) + 1u) * members_; channel_++) {                 \
-            for (ky_ = 0u; ky_ < (g)->kernel_height; ky_++) {                                                   \
-                uint32_t row_ = qb_patch_place(y, ky_, (g)->stride_height, (g)->dilation_height,                \
-                                               (g)->padding_height, (g)->in_height, &iy_);                      \
-                size_t line_ = row_ ? ((size_t)channel_ * (g)->in_height + iy_) * (g)->in_width : 0u;           \
-                for (kx_ = 0u; kx_ < (g)->kernel_width; kx_++, k_++) {                                          \
-                    uint32_t inside_ = qb_patch_place(x, kx_, (g)->stride_width, (g)->dilation_width,           \
-                                                      (g)->padding_width, (g)->in_width, &ix_);                 \
-                    PUT(k_, line_ + ix_, row_ && inside_);                                                      \
-                }                                                                                               \
-            }                                                                                                   \
-        }                                                                                                       \
-    } while (0)
-
-/* The patch of an output position, copied line by line where no padding is met. */
+/* The patch of an output position, line by line: outside, inside, outside. */
 static inline const uint8_t *qb_patch(const qb_geometry *g, const uint8_t *in, uint32_t group, uint32_t y,
                                       uint32_t x, uint32_t zero, uint8_t *patch) {
     uint32_t members = g->in_channels / g->groups, channel, ky, kx;
-    uint32_t left = x * g->stride_width;
-    uint32_t whole = g->dilation_width == 1u && left >= g->padding_width &&
-                     left - g->padding_width + g->kernel_width <= g->in_width;
+    qb_span down, right;
+    uint8_t *to = patch;
     if (g->flat) {
         return in + (size_t)x * g->in_channels;
     }
-    if (whole) {
-        uint8_t *to = patch;
-        for (channel = group * members; channel < (group + 1u) * members; channel++) {
-            for (ky = 0u; ky < g->kernel_height; ky++, to += g->kernel_width) {
-                uint32_t iy;
-                uint32_t row = qb_patch_place(y, ky, g->stride_height, g->dilation_height, g->padding_height,
-                                              g->in_height, &iy);
-                const uint8_t *from = in + ((size_t)channel * g->in_height + (row ? iy : 0u)) * g->in_width +
-                                      (left - g->padding_width);
-                for (kx = 0u; kx < g->kernel_width; kx++) {
-                    to[kx] = row ? from[kx] : (uint8_t)zero;
+    down = qb_inside(y, g->stride_height, g->dilation_height, g->padding_height, g->kernel_height, g->in_height);
+    right = qb_inside(x, g->stride_width, g->dilation_width, g->padding_width, g->kernel_width, g->in_width);
+    for (channel = group * members; channel < (group + 1u) * members; channel++) {
+        size_t line = ((size_t)channel * g->in_height + down.place) * g->in_width + right.place;
+        for (ky = 0u; ky < g->kernel_height; ky++, to += g->kernel_width) {
+            uint32_t stop = ky >= down.first && ky < down.stop ? right.stop : 0u;
+            for (kx = 0u; kx < right.first; kx++) {
+                to[kx] = (uint8_t)zero;
+            }
+            if (stop > kx) {
+                const uint8_t *from = in + line;
+                for (; kx < stop; kx++, from += g->dilation_width) {
+                    to[kx] = *from;
                 }
+                line += (size_t)g->dilation_height * g->in_width;
+            }
+            for (; kx < g->kernel_width; kx++) {
+                to[kx] = (uint8_t)zero;
             }
         }
-        return patch;
     }
-#define QB_PUT(k, at, inside) patch[k] = (inside) ? in[at] : (uint8_t)zero
-    QB_GATHER(g, group, y, x, QB_PUT);
-#undef QB_PUT
     return patch;
 }
 
+/* The same centred, of codes of either width. */
 static inline void qb_wide_patch(const qb_geometry *g, const uint8_t *narrow, const uint16_t *wide, uint32_t group,
                                  uint32_t y, uint32_t x, uint32_t zero, int32_t *patch) {
+    uint32_t members = g->in_channels / g->groups, channel, ky, kx;
+    qb_span down = qb_inside(y, g->stride_height, g->dilation_height, g->padding_height, g->kernel_height,
+                             g->in_height);
+    qb_span right =
+        qb_inside(x, g->stride_width, g->dilation_width, g->padding_width, g->kernel_width, g->in_width);
     if (g->flat) {
         size_t first = (size_t)x * g->in_channels, k;
         for (k = 0u; k < g->in_channels; k++) {
@@ -116,10 +114,19 @@ static inline void qb_wide_patch(const qb_geometry *g, const uint8_t *narrow, co
         }
         return;
     }
-#define QB_PUT(k, at, inside) \
-    patch[k] = (inside) ? (int32_t)(narrow ? narrow[at] : wide[at]) - (int32_t)zero : 0
-    QB_GATHER(g, group, y, x, QB_PUT);
-#undef QB_PUT
+    for (channel = group * members; channel < (group + 1u) * members; channel++) {
+        size_t line = ((size_t)channel * g->in_height + down.place) * g->in_width + right.place;
+        for (ky = 0u; ky < g->kernel_height; ky++) {
+            uint32_t row = ky >= down.first && ky < down.stop;
+            size_t at = line;
+            for (kx = 0u; kx < g->kernel_width; kx++) {
+                uint32_t inside = row && kx >= right.first && kx < right.stop;
+                *patch++ = inside ? (int32_t)(narrow ? narrow[at] : wide[at]) - (int32_t)zero : 0;
+                at += inside ? g->dilation_width : 0u;
+            }
+            line += row ? (size_t)g->dilation_height * g->in_width : 0u;
+        }
+    }
 }
 
 /* Unpacks or draws `count` rows from `channel` on. */
@@ -216,7 +223,7 @@ static inline void qb_weighted(const qb_geometry *g, const qb_weights *shape, co
         uint32_t end = (group + 1u) * per_group, held;
         for (held = group * per_group; held < end; held += g->direct ? per_group : g->rows_at_once) {
             uint32_t stop = g->direct || end - held < g->rows_at_once ? end : held + g->rows_at_once;
-            qb_rows rows;
+            qb_rows rows = {{NULL}, {NULL}, {0}, {0}, {0}};
             if (!g->direct) {
                 qb_prepare(g, shape, numbers, held, stop - held, noise, scratch, &rows);
             }
@@ -245,7 +252,7 @@ static inline void qb_weighted_wide(const qb_geometry *g, const qb_weights *shap
         uint32_t end = (group + 1u) * per_group;
         for (held = group * per_group; held < end; held += g->rows_at_once) {
             uint32_t count = end - held < g->rows_at_once ? end - held : g->rows_at_once;
-            qb_rows rows;
+            qb_rows rows = {{NULL}, {NULL}, {0}, {0}, {0}};
             qb_prepare(g, shape, numbers, held, count, noise, scratch, &rows);
             for (y = 0u; y < g->out_height; y++) {
                 for (x = 0u; x < g->out_width; x++) {
