@@ -1,4 +1,4 @@
-"""Every op by itself in C against the reference, bit for bit: random shapes, strides, paddings, widths, grids.
+"""Every op by itself in C against the reference, bit for bit: random shapes, strides, paddings, bits, grids.
 
 An op stands between a permuted input (so that nothing is aligned by luck) and the head of a small classifier;
 what the head reads is also shown, by a Linear of one weight a code.

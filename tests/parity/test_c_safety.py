@@ -161,12 +161,13 @@ FUZZED = [("regression", 1, 150), ("all ops, 3 bits", 1, 60)]
     [*FUZZED, *(pytest.param(name, 2, 5_000, marks=pytest.mark.full) for name in PROGRAMS)],
 )
 def test_fuzzed_calls_stay_in_bounds(name: str, seed: int, calls: int, tmp_path: Path) -> None:
-    """Wrong lengths, null pointers, codes beyond the grid, floats of any bits: an error code, or an answer."""
+    """Wrong lengths, null pointers, codes beyond the grid, any floats: an error code, or an answer."""
     folder = exported(PROGRAMS[name](), tmp_path / "c")
     (folder / "fuzz.c").write_text(FUZZ)
     made = tmp_path / "fuzz"
-    run([compilers()[-1], "-std=c99", "-O0", *SANITIZED, "-DNETWORK_FLOAT", f"-I{folder}", folder / "network.c",
-         folder / "fuzz.c", "-o", made])  # fmt: skip
+    sources = [folder / "network.c", folder / "fuzz.c"]
+    flags = ["-std=c99", "-O0", *SANITIZED, "-DNETWORK_FLOAT", f"-I{folder}"]
+    run([compilers()[-1], *flags, *sources, "-o", made])
     assert int(run([made, str(seed), str(calls)])) > calls // 4
 
 

@@ -32,7 +32,7 @@ class Target(ABC):
 TARGETS: Shelf[type[Target]] = Shelf("export target", "qbayes.export")
 
 
-def make_target(name: str, **options: Any) -> Target:
+def make_target(name: str, /, **options: Any) -> Target:
     """The target of that name with these options; refuses options that it does not have."""
     kind = TARGETS[name]
     known = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []

@@ -19,6 +19,8 @@ from qbayes.integer.program import Program
 from qbayes.posterior.likelihood import Categorical
 from qbayes.quant.fixed_point import fixed_point, rescale
 
+_BITS_FOR_NOISE = 10
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -63,7 +65,7 @@ def units(program: Program) -> Units:
     name = program.outputs["mean"]
     bits = program.values[name].bits
     largest = max(reach(bits, m.zeros[name]) * m.scales[name] for m in program.members)
-    fraction = moments.VALUE_BITS - math.frexp(largest)[1]
+    fraction = _fraction(largest, _largest_log_variance(program))
     means = tuple(_scaling(program, name, index, fraction) for index in range(len(program.members)))
     if "log_variance" in program.outputs:
         head = program.outputs["log_variance"]
@@ -79,6 +81,21 @@ def units(program: Program) -> Units:
         for index in range(len(program.members))
     )
     return Units(fraction, means, noise=noise)
+
+
+def _fraction(largest: float, log_variance: float) -> int:
+    """The largest f at which no mean leaves 2^23 and no noise 2^46; noise costs 10 bits at most."""
+    of_mean = moments.VALUE_BITS - math.frexp(largest)[1]
+    of_noise = (moments.MOST_VARIANCE_BITS - math.ceil(log_variance / math.log(2))) // 2
+    return max(min(of_mean, of_noise), of_mean - _BITS_FOR_NOISE)
+
+
+def _largest_log_variance(program: Program) -> float:
+    if "log_variance" not in program.outputs:
+        return max(program.constant_heads["log_variance"])
+    name = program.outputs["log_variance"]
+    top = (1 << program.values[name].bits) - 1
+    return max((top - m.zeros[name]) * m.scales[name] for m in program.members)
 
 
 def _scaling(program: Program, name: str, member: int, places: int, divisor: float = 1.0) -> Scaling:

@@ -9,7 +9,8 @@ Divisions and shifts are spelled out so that C gives the same bits. For whole nu
 N is ``Σ z² − (Σ z)²/D`` rounded up, without a product that leaves int64: for ``|z| ≤ 2^24`` and
 ``D ≤ MOST_DRAWS`` every term stays below 2^63. The unit is that of z², times 2^k.
 
-A regression works in units of 2^−f of the network's output, f as large as all members' codes allow:
+A regression works in units of 2^−f of the network's output, f as large as the codes and the noise of all
+members allow:
 
     z  = round((q − Z) m / 2^s),   m / 2^s ≈ S 2^f,   |z| < 2^23            mean of a draw
     v  = exp(log-variance) in units of 2^−2f, within 1 … 2^46               noise of a draw

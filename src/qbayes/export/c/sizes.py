@@ -49,12 +49,12 @@ def check_flash(network: Network, limit: int | None) -> None:
     size = size_of(network)
     if limit is None or size.flash <= limit:
         return
-    owner, most = network.data.bytes.most_common(1)[0]
+    most, owner = max((network.data.bytes[op.name], op.name) for op in network.steps.order)
     members = len(network.program.members)
     raise BadInput(
         f"the network must fit {limit:,} bytes of flash",
-        f"{size.flash:,}: {size.constants:,} of constants and {CODE_BYTES:,} for code; {_named(owner)} alone "
-        f"takes {most:,}" + (f" in {members} members" if members > 1 else ""),
+        f"{size.flash:,}: {size.constants:,} of constants and {CODE_BYTES:,} for code; the layer '{owner}' "
+        f"alone takes {most:,}" + (f" in {members} members" if members > 1 else ""),
         "quantise to fewer bits, make that layer smaller"
         + (", keep fewer members" if members > 1 else "")
         + ", or raise --flash",
@@ -80,10 +80,6 @@ def check_ram(network: Network, limit: int | None) -> None:
 def worst_step(network: Network) -> int:
     """The op that needs the most memory at once."""
     return max(range(len(network.steps.order)), key=lambda at: live(network.needs, at))
-
-
-def _named(owner: str) -> str:
-    return owner if owner.startswith("the ") else f"the layer '{owner}'"
 
 
 def table(network: Network) -> list[str]:
