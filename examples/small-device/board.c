@@ -60,3 +60,7 @@ void board_light(uint32_t on) {
 uint32_t board_ticks(void) {
     return TICKS - SYSTICK[2];
 }
+
+uint32_t board_ticks_since(uint32_t before) {
+    return (board_ticks() - before) & TICKS;
+}

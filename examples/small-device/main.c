@@ -42,7 +42,7 @@ static void measure(const network_input *codes) {
     static network_output output[NETWORK_CODES];
     uint32_t before = board_ticks();
     (void)network_draw(codes, NETWORK_INPUT_CODES, output, NETWORK_CODES);
-    write_number("instructions of a draw: ", (int64_t)(board_ticks() - before) * BOARD_INSTRUCTIONS_A_TICK);
+    write_number("instructions of a draw: ", (int64_t)board_ticks_since(before) * BOARD_INSTRUCTIONS_A_TICK);
 }
 
 int main(void) {

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qbayes.errors import BadInput
 from qbayes.export.c.data import Data
 from qbayes.export.c.ops import Context, emit
 from qbayes.export.c.plan import SECTIONS, Arena, Need, Section, Steps, arrange, section, steps_of
 from qbayes.export.c.statistics import emit_statistics
-from qbayes.export.c.weighted import MOST_ROWS, Layer, emit_layer, layer_of
+from qbayes.export.c.weighted import MOST_ROWS, ROWS_A_DOT, Layer, emit_layer, layer_of
 from qbayes.integer.answer import is_classifier
 from qbayes.integer.ops import Op, Weighted
 from qbayes.integer.program import Program
@@ -88,16 +88,17 @@ def input_grids(program: Program) -> tuple[list[int], list[int]]:
     return list(firsts.values()), of_member
 
 
-def network_of(program: Program, most_rows: int = MOST_ROWS) -> Network:
+def network_of(program: Program, most_rows: int = ROWS_A_DOT) -> Network:
     """The C of a program, after it has been proven right."""
     verify(program)
     steps = steps_of(program)
     layers = {op.name: _layer(program, op, most_rows) for op in program.ops if isinstance(op, Weighted)}
-    needs = steps.needs()
-    for at, op in enumerate(steps.order):
-        if op.name in layers:
-            needs += layers[op.name].scratch(at)
+    needs = _needs(steps, layers)
     arena = arrange(needs)
+    if most_rows == ROWS_A_DOT:
+        layers = _roomier(steps, layers, arena)
+        needs = _needs(steps, layers)
+        arena = arrange(needs)
     data = Data()
     maker = _Maker(program, steps, layers, arena, data)
     functions = maker.functions()
@@ -105,6 +106,25 @@ def network_of(program: Program, most_rows: int = MOST_ROWS) -> Network:
     data.named("the input", "uint32_t", "grid_of_member", input_grids(program)[1])
     text = "\n".join([*data.texts, "", _arena(program, arena), "", *functions])
     return Network(program, data, tuple(needs), arena, steps, text)
+
+
+def _needs(steps: Steps, layers: Mapping[str, Layer]) -> list[Need]:
+    scratch = [layers[op.name].scratch(at) for at, op in enumerate(steps.order) if op.name in layers]
+    return [*steps.needs(), *(need for some in scratch for need in some)]
+
+
+def _roomier(steps: Steps, layers: Mapping[str, Layer], arena: Arena) -> dict[str, Layer]:
+    """More rows unpacked at once, so that inputs are gathered less often, where RAM is idle anyway."""
+    found = dict(layers)
+    for name, layer in layers.items():
+        if layer.rows_at_once < ROWS_A_DOT or layer.direct or layer.wide:
+            continue
+        for rows in range(MOST_ROWS, ROWS_A_DOT, -ROWS_A_DOT):
+            tried = {**found, name: replace(layer, rows_at_once=rows)}
+            if arrange(_needs(steps, tried)).bytes <= arena.bytes:
+                found = tried
+                break
+    return found
 
 
 def _layer(program: Program, op: Weighted, most_rows: int) -> Layer:

@@ -15,7 +15,8 @@ from qbayes.integer.program import Program
 from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.epsilon import epsilon_table
 
-MOST_ROWS = 4  # QB_MOST_ROWS of qb_weighted.h
+MOST_ROWS = 16  # QB_MOST_ROWS of qb_weighted.h
+ROWS_A_DOT = 4  # QB_ROWS_A_DOT: as many dot products share the loads of their input
 _KINDS = {0: "QB_MIXED", 1: "QB_ONE_GRID", 2: "QB_TWO_GRIDS"}
 _INT32 = 1 << 31
 
@@ -53,7 +54,7 @@ class Layer:
         return [Need(f"{self.op.name}: {what}", kind, size, at, at) for what, (kind, size) in sizes.items()]
 
 
-def layer_of(program: Program, op: Weighted, most_rows: int = MOST_ROWS) -> Layer:
+def layer_of(program: Program, op: Weighted, most_rows: int = ROWS_A_DOT) -> Layer:
     """The way that an op runs, with at most ``most_rows`` rows of weights unpacked at once."""
     geometry = _geometry(program, op)
     row = math.prod(op.weight_shape[1:])

@@ -24,28 +24,43 @@ typedef struct {
     uint32_t row;
 } qb_noise;
 
-/* words[i] belongs to element 4 * quad + i. */
+#define QB_ROUND(n)                                           \
+    do {                                                      \
+        uint64_t p0 = (uint64_t)c0 * 0xD2511F53u;             \
+        uint64_t p1 = (uint64_t)c2 * 0xCD9E8D57u;             \
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ (k0 + (n)*0x9E3779B9u); \
+        c1 = (uint32_t)p1;                                    \
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ (k1 + (n)*0xBB67AE85u); \
+        c3 = (uint32_t)p0;                                    \
+    } while (0)
+
+/* The words of elements 4 * quad ... 4 * quad + QB_BLOCK - 1. The rounds are written out, so that compilers
+ * vectorise the loop over the lanes; hence the order of the words, which qb_word undoes. */
 static inline void qb_words(const qb_noise *noise, uint32_t site, uint32_t row, uint32_t quad,
                             uint32_t words[QB_BLOCK]) {
-    uint32_t lane;
+    uint32_t k0 = (uint32_t)noise->seed, k1 = (uint32_t)(noise->seed >> 32), draw = noise->draw, lane;
     for (lane = 0u; lane < QB_LANES; lane++) {
-        uint32_t c0 = site, c1 = noise->draw, c2 = row, c3 = quad + lane, round;
-        uint32_t k0 = (uint32_t)noise->seed, k1 = (uint32_t)(noise->seed >> 32);
-        for (round = 0u; round < 10u; round++) {
-            uint64_t p0 = (uint64_t)c0 * 0xD2511F53u;
-            uint64_t p1 = (uint64_t)c2 * 0xCD9E8D57u;
-            c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-            c1 = (uint32_t)p1;
-            c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-            c3 = (uint32_t)p0;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
-        }
-        words[4u * lane] = c0;
-        words[4u * lane + 1u] = c1;
-        words[4u * lane + 2u] = c2;
-        words[4u * lane + 3u] = c3;
+        uint32_t c0 = site, c1 = draw, c2 = row, c3 = quad + lane;
+        QB_ROUND(0u);
+        QB_ROUND(1u);
+        QB_ROUND(2u);
+        QB_ROUND(3u);
+        QB_ROUND(4u);
+        QB_ROUND(5u);
+        QB_ROUND(6u);
+        QB_ROUND(7u);
+        QB_ROUND(8u);
+        QB_ROUND(9u);
+        words[lane] = c0;
+        words[QB_LANES + lane] = c1;
+        words[2u * QB_LANES + lane] = c2;
+        words[3u * QB_LANES + lane] = c3;
     }
+}
+
+/* The word of the i-th element of a block. */
+static inline uint32_t qb_word(const uint32_t words[QB_BLOCK], uint32_t i) {
+    return words[(i & 3u) * QB_LANES + (i >> 2)];
 }
 
 /* The integer Gaussian of a word: the table of 4096 codes is odd, so its upper half is stored. */
@@ -66,7 +81,7 @@ static inline void qb_mask(const uint8_t *in, uint8_t *out, uint32_t count, uint
         for (i = 0u; i < some; i++) {
             const uint8_t *from = in + (size_t)(first + i) * inner;
             uint8_t *to = out + (size_t)(first + i) * inner;
-            uint32_t keep = (words[i] >> 16) >= threshold;
+            uint32_t keep = (qb_word(words, i) >> 16) >= threshold;
             for (k = 0u; k < inner; k++) {
                 to[k] = keep ? from[k] : (uint8_t)zero;
             }

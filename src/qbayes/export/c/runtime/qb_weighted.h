@@ -38,8 +38,9 @@ typedef struct {
     int8_t *noise_rows;
 } qb_scratch;
 
-/* Sums of one draw of rows that a correction needs: at most QB_MOST_ROWS rows are held. */
-#define QB_MOST_ROWS 4u
+/* Rows that are held at once, and what one draw of each needs besides. */
+#define QB_MOST_ROWS 16u
+#define QB_ROWS_A_DOT 4u
 
 typedef struct {
     const int8_t *first[QB_MOST_ROWS];
@@ -189,28 +190,33 @@ static inline size_t qb_place(const qb_geometry *g, uint32_t channel, uint32_t y
 static inline void qb_weighted_position(const qb_geometry *g, const qb_weights *shape, const qb_numbers *numbers,
                                         const uint8_t *patch, const qb_rows *rows, uint32_t channel,
                                         uint32_t count, uint32_t y, uint32_t x, uint8_t *out, uint16_t *wide_out) {
-    int32_t first[QB_MOST_ROWS] = {0}, second[QB_MOST_ROWS] = {0};
+    int32_t first[QB_ROWS_A_DOT];
     int64_t centred = 0;
-    uint32_t i;
-    if (count == QB_MOST_ROWS) {
-        qb_dots(patch, rows->first, shape->row, first);
-    } else {
-        for (i = 0u; i < count; i++) {
-            first[i] = qb_dot(patch, rows->first[i], shape->row);
-        }
-    }
+    uint32_t from, i;
     if (numbers->weight_zero) {
         centred = (int64_t)qb_sum_of_codes(patch, shape->row) - (int64_t)shape->row * numbers->zero_in;
     }
-    for (i = 0u; i < count; i++) {
-        int64_t zero = numbers->weight_zero ? numbers->weight_zero[(channel + i) * numbers->zero_step] : 0;
-        int64_t total = first[i] - (int64_t)numbers->zero_in * rows->first_sum[i] - zero * centred + rows->bias[i];
-        int64_t spread = 0;
-        if (rows->second[i]) {
-            second[i] = qb_dot(patch, rows->second[i], shape->row);
-            spread = second[i] - (int64_t)numbers->zero_in * rows->second_sum[i];
+    for (from = 0u; from < count; from += QB_ROWS_A_DOT) {
+        uint32_t some = count - from < QB_ROWS_A_DOT ? count - from : QB_ROWS_A_DOT;
+        if (some == QB_ROWS_A_DOT) {
+            qb_dots(patch, rows->first + from, shape->row, first);
+        } else {
+            for (i = 0u; i < some; i++) {
+                first[i] = qb_dot(patch, rows->first[from + i], shape->row);
+            }
         }
-        qb_store(out, wide_out, qb_place(g, channel + i, y, x), qb_output(numbers, channel + i, total, spread));
+        for (i = 0u; i < some; i++) {
+            uint32_t row = from + i, at = channel + row;
+            int64_t zero = numbers->weight_zero ? numbers->weight_zero[at * numbers->zero_step] : 0;
+            int64_t total =
+                first[i] - (int64_t)numbers->zero_in * rows->first_sum[row] - zero * centred + rows->bias[row];
+            int64_t spread = 0;
+            if (rows->second[row]) {
+                spread = qb_dot(patch, rows->second[row], shape->row) -
+                         (int64_t)numbers->zero_in * rows->second_sum[row];
+            }
+            qb_store(out, wide_out, qb_place(g, at, y, x), qb_output(numbers, at, total, spread));
+        }
     }
 }
 

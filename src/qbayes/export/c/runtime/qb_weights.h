@@ -83,21 +83,29 @@ static inline void qb_add_noise(const qb_weights *shape, const qb_numbers *numbe
     int32_t multiplier = numbers->noise_multiplier[channel];
     uint32_t shift = numbers->noise_shift[channel];
     uint32_t words[QB_BLOCK];
-    uint32_t k = 0u, i;
-    while (k < shape->row) {
+    int32_t drawn[QB_BLOCK];
+    uint32_t k, i, some;
+    for (k = 0u; k < shape->row; k += some) {
         uint32_t element = channel * shape->row + k;
         uint32_t skipped = element & 3u;
-        uint32_t some = QB_BLOCK - skipped;
+        some = QB_BLOCK - skipped;
         some = shape->row - k < some ? shape->row - k : some;
         qb_words(noise, shape->site, 0u, element / 4u, words);
-        for (i = 0u; i < some; i++, k++) {
-            int32_t product = (int32_t)qb_unsigned_code(sigma, shape->sigma_bits, k) *
-                              qb_epsilon(shape->epsilon, words[skipped + i]);
-            int32_t n = qb_clamped(qb_shifted((int64_t)product * multiplier, shift), shape->low, shape->high);
-            if (shape->kind == QB_TWO_GRIDS) {
-                second[k] = (int8_t)n;
-            } else {
-                row[k] = (int8_t)qb_mixed(shape, numbers, row[k], n);
+        for (i = 0u; i < some; i++) {
+            drawn[i] = (int32_t)qb_unsigned_code(sigma, shape->sigma_bits, k + i) *
+                       qb_epsilon(shape->epsilon, qb_word(words, skipped + i));
+        }
+        /* loops of one purpose each, so that compilers vectorise them. */
+        for (i = 0u; i < some; i++) {
+            drawn[i] = qb_clamped(qb_shifted((int64_t)drawn[i] * multiplier, shift), shape->low, shape->high);
+        }
+        if (shape->kind == QB_TWO_GRIDS) {
+            for (i = 0u; i < some; i++) {
+                second[k + i] = (int8_t)drawn[i];
+            }
+        } else {
+            for (i = 0u; i < some; i++) {
+                row[k + i] = (int8_t)qb_mixed(shape, numbers, row[k + i], drawn[i]);
             }
         }
     }
@@ -111,7 +119,7 @@ static inline int64_t qb_bias(const qb_weights *shape, const qb_numbers *numbers
         return numbers->bias[channel];
     }
     qb_words(noise, shape->bias_site, 0u, channel / 4u, words);
-    product = (int32_t)numbers->bias_sigma[channel] * qb_epsilon(shape->epsilon, words[channel & 3u]);
+    product = (int32_t)numbers->bias_sigma[channel] * qb_epsilon(shape->epsilon, qb_word(words, channel & 3u));
     return numbers->bias[channel] +
            qb_shifted((int64_t)product * numbers->bias_multiplier[channel], numbers->bias_shift[channel]);
 }
