@@ -1,12 +1,13 @@
 """Flash, RAM and instructions of one draw on a Cortex-M4, with the float C of the same network beside it.
 
-The MLP of UCI (13 features) and the paper's LeNet with ReLU (1×28×28), random weights. Integers: ``qbayes export
---target c``; float: plain loops over the same layers (``cortex_m/float_draw.c``) with the FPU, by the same
-compiler at the same level. QEMU counts instructions (``-icount shift=0``); it does not know cycles.
+The MLP of UCI (13 features) and the paper's LeNet with ReLU (1×28×28), random weights. Integers: ``qbayes
+export --target c``; float: plain loops over the same layers (``cortex_m/float_draw.c``) with the FPU, by the
+same compiler at the same level. QEMU counts instructions (``-icount shift=0``); it does not know cycles.
 
     python benchmarks/c_cortex_m.py [--networks mlp lenet] [--optimise -O2]
 
-The flash of libm, which float Gaussians take, is not counted. Needs arm-none-eabi-gcc with newlib and qemu-system-arm; says so and ends where one is missing.
+The flash of libm, which float Gaussians take, is not counted. Needs arm-none-eabi-gcc with newlib and
+qemu-system-arm; says so and ends where one is missing.
 """
 
 import argparse
@@ -34,7 +35,8 @@ METHODS = {"mlp": ("pointwise", "mcd", "bbb", "sghmc"), "lenet": ("pointwise", "
 MEMBERS = 5
 CPU = ("-mcpu=cortex-m4", "-mthumb", "-std=gnu99", "-ffunction-sections", "-fdata-sections")
 FPU = ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
-QEMU = "qemu-system-arm -M mps2-an386 -nographic -monitor none -serial none -icount shift=0".split()
+QEMU = ("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-icount", "shift=0")
+QUIET = ("-monitor", "none", "-serial", "none", "-semihosting-config", "enable=on,target=native")
 
 
 def script(folder: Path) -> Path:
@@ -70,10 +72,7 @@ def measured(folder: Path, main: Path, extra: list[str], optimise: str) -> dict[
         ["arm-none-eabi-size", "-B", object_file], capture_output=True, text=True, check=True
     )
     text, _, bss = (int(number) for number in listed.stdout.splitlines()[1].split()[:3])
-    semihosting = ["-semihosting-config", "enable=on,target=native"]
-    told = subprocess.run(
-        [*QEMU, *semihosting, "-kernel", str(elf)], capture_output=True, text=True, check=True
-    )
+    told = subprocess.run([*QEMU, *QUIET, "-kernel", str(elf)], capture_output=True, text=True, check=True)
     return {"flash": text, "ram": bss, "instructions": int((told.stdout + told.stderr).split()[0])}
 
 
@@ -172,9 +171,8 @@ def main() -> None:
         print(f"nothing measured: {', '.join(missing)} is not on this machine")
         return
     rows = []
-    print(
-        "| network | method | as | flash, bytes | RAM, bytes | instructions a draw |\n|---|---|---|--:|--:|--:|"
-    )
+    print("| network | method | as | flash, bytes | RAM, bytes | instructions a draw |")
+    print("|---|---|---|--:|--:|--:|")
     for network in asked.networks:
         for method in METHODS[network]:
             for row in rows_of(network, method, asked.optimise):

@@ -1,8 +1,9 @@
 """How long does one draw take in exported C, beside the ``onednn`` backend at batch 1?
 
-LeNet on 1×28×28 and the slim ResNet-18 on 3×32×32 pixels, at W8A8 and W4A4, random weights (time does not depend
-on them). The C is built with ``-O3 -march=native`` and runs on one thread; so does the backend, called as a user
-would, by ``predict`` with one draw. Both run in turn in one process; the ratio is that of the fastest runs.
+LeNet on 1×28×28 and the slim ResNet-18 on 3×32×32 pixels, at W8A8 and W4A4, random weights (time does not
+depend on them). The C is built with ``-O3 -march=native`` and runs on one thread; so does the backend, called
+as a user would, by ``predict`` with one draw. Both run in turn in one process; the ratio is that of the
+fastest runs.
 
     python benchmarks/c_export.py [--seconds 3] [--compiler gcc]
 """

@@ -43,26 +43,30 @@ static const float *drawn(const layer *l, uint32_t channel, const qb_noise *nois
     return row_of_weights;
 }
 
+/* The part of a window that lies inside an axis: first ... stop - 1. */
+static void inside(uint32_t start, uint32_t padding, uint32_t kernel, uint32_t length, uint32_t *first, uint32_t *stop) {
+    *first = start < padding ? padding - start : 0u;
+    *stop = length + padding - start < kernel ? length + padding - start : kernel;
+}
+
 static void weighted(const layer *l, const float *in, float *out, const qb_noise *noise) {
-    uint32_t channel, y, x, c, ky, kx;
+    uint32_t channel, y, x, c, ky, kx, top, bottom, left, right;
     for (channel = 0u; channel < l->out_channels; channel++) {
         const float *weights = drawn(l, channel, noise);
         for (y = 0u; y < l->out_height; y++) {
+            uint32_t down = y * l->stride_height;
+            inside(down, l->padding_height, l->kernel_height, l->in_height, &top, &bottom);
             for (x = 0u; x < l->out_width; x++) {
+                uint32_t across = x * l->stride_width;
                 float total = l->bias[channel];
-                const float *w = weights;
+                inside(across, l->padding_width, l->kernel_width, l->in_width, &left, &right);
                 for (c = 0u; c < l->in_channels; c++) {
-                    for (ky = 0u; ky < l->kernel_height; ky++, w += l->kernel_width) {
-                        uint32_t row = y * l->stride_height + ky - l->padding_height;
-                        uint32_t left = x * l->stride_width - l->padding_width;
-                        const float *line = in + ((size_t)c * l->in_height + row) * l->in_width;
-                        if (row >= l->in_height) {
-                            continue;
-                        }
-                        for (kx = 0u; kx < l->kernel_width; kx++) {
-                            if (left + kx < l->in_width) {
-                                total += line[left + kx] * w[kx];
-                            }
+                    for (ky = top; ky < bottom; ky++) {
+                        const float *w = weights + ((size_t)c * l->kernel_height + ky) * l->kernel_width;
+                        const float *line = in + ((size_t)c * l->in_height + down + ky - l->padding_height) * l->in_width;
+                        const float *at = line + (across + left - l->padding_width);
+                        for (kx = left; kx < right; kx++) {
+                            total += *at++ * w[kx];
                         }
                     }
                 }

@@ -35,7 +35,7 @@ from qbayes.tasks import DATASETS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-LANGUAGES = {"python", "sh", "bash", "text", "toml", "bibtex"}
+LANGUAGES = {"python", "sh", "bash", "text", "toml", "bibtex", "c"}
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 # the base of the errors that typer's parser raises, whichever click it stands on.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]

@@ -102,7 +102,7 @@ def test_every_granularity_is_bit_equal(granularity: str, scheme: str) -> None:
 def test_less_memory_gives_the_same_bits() -> None:
     """Where RAM is short, rows of weights are unpacked by fewer at once."""
     program = lowered("lenet_relu", "bbb", 4, 4)
-    assert differing(compiled(program, ram="4k"), rows_of("lenet_relu", 2), draws=3) == []
+    assert differing(compiled(program, ram="4400"), rows_of("lenet_relu", 2), draws=3) == []
 
 
 @pytest.mark.parametrize(

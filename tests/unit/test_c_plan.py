@@ -75,8 +75,8 @@ def test_limits_are_met_by_unpacking_fewer_rows_or_refused_with_the_layer() -> N
     tight = CTarget(ram=str(free.ram - 1)).network(program)
     assert size_of(tight).ram < free.ram
     with pytest.raises(BadInput) as ram:
-        CTarget(ram="1200").network(program)
-    assert "1,200 bytes of RAM" in ram.value.must
+        CTarget(ram="2200").network(program)
+    assert "2,200 bytes of RAM" in ram.value.must
     assert "the layer 'conv3' needs" in ram.value.got
     with pytest.raises(BadInput) as flash:
         CTarget(flash="13k").network(program)

@@ -12,7 +12,7 @@ from qbayes.export.c.plan import live
 from qbayes.export.c.source import Network
 
 CODE_BYTES = 12 * 1024
-STACK_BYTES = 1024
+STACK_BYTES = 2048
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 

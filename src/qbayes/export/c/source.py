@@ -117,9 +117,10 @@ def _roomier(steps: Steps, layers: Mapping[str, Layer], arena: Arena) -> dict[st
     """More rows unpacked at once, so that inputs are gathered less often, where RAM is idle anyway."""
     found = dict(layers)
     for name, layer in layers.items():
-        if layer.rows_at_once < ROWS_A_DOT or layer.direct or layer.wide:
+        if layer.direct or layer.wide:
             continue
-        for rows in range(MOST_ROWS, ROWS_A_DOT, -ROWS_A_DOT):
+        most = MOST_ROWS if layer.rows_at_once == ROWS_A_DOT else ROWS_A_DOT
+        for rows in range(most, layer.rows_at_once, -ROWS_A_DOT):
             tried = {**found, name: replace(layer, rows_at_once=rows)}
             if arrange(_needs(steps, tried)).bytes <= arena.bytes:
                 found = tried
