@@ -62,6 +62,7 @@ class Compiled:
     program: Program
     input_type: type[np.integer]
     output_type: type[np.integer]
+    inputs: int
     outputs: int
     codes: int
 
@@ -83,6 +84,27 @@ class Compiled:
             self.call(
                 "predict",
                 *_array(codes.astype(self.input_type)),
+                ctypes.c_uint32(draws),
+                _array(mean[row])[0],
+                _array(variance[row])[0],
+                _array(entropy[row : row + 1])[0],
+                ctypes.c_size_t(self.outputs),
+            )
+        return mean, variance, entropy
+
+    def predict_float(
+        self, raw: np.ndarray, draws: int, seed: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean, variance and entropy in the task's units from raw inputs; built with NETWORK_FLOAT."""
+        self.call("init", ctypes.c_uint64(seed))
+        mean = np.empty((len(raw), self.outputs), np.float32)
+        variance, entropy = np.empty_like(mean), np.empty(len(raw), np.float32)
+        codes = np.empty(self.inputs, self.input_type)
+        for row, x in enumerate(raw):
+            self.call("quantize", *_array(x), *_array(codes))
+            self.call(
+                "predict_float",
+                *_array(codes),
                 ctypes.c_uint32(draws),
                 _array(mean[row])[0],
                 _array(variance[row])[0],
@@ -117,7 +139,8 @@ def compiled(program: Program, *flags: str, compiler: str = "", ram: str | None 
         library = ctypes.CDLL(str(made))
     types = {"uint8_t": np.uint8, "uint16_t": np.uint16}
     kinds = types[network.input_type], types[network.output_type]
-    return Compiled(library, program, *kinds, network.outputs, network.output_codes)
+    inputs = len(network.grids) * int(np.prod(program.values[program.input].shape))
+    return Compiled(library, program, *kinds, inputs, network.outputs, network.output_codes)
 
 
 def differing(made: Compiled, raw: Tensor | None = None, rows: int = 3, draws: int = 5) -> list[str]:

@@ -125,3 +125,19 @@ def test_the_integer_statistics_are_those_of_float(network: str, method: str) ->
     assert torch.allclose(variance / 4.0**fraction * target.std**2, told.variance.double(), rtol=1e-3)
     # the Gaussian with the same moments has the largest entropy.
     assert bool((entropy + target.std.double().log().sum() >= told.entropy.double() - 1e-3).all())
+
+
+@pytest.mark.parametrize(("network", "method"), [("lenet_relu", "mcd"), ("mlp", "bbb"), ("unet_map", "mcd")])
+def test_the_float_variant_answers_in_the_tasks_units(network: str, method: str) -> None:
+    program, x = lowered(network, method, 8, 8), rows_of(network, 6)
+    told = load(program, "reference").predict(x, draws=9, seed=3)
+    raw = x.float().flatten(1).contiguous().numpy()
+    mean, variance, entropy = map(
+        torch.from_numpy, compiled(program, "-O1", "-DNETWORK_FLOAT").predict_float(raw, 9, 3)
+    )
+    assert torch.allclose(mean, told.mean.flatten(1), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(variance, told.variance.flatten(1), rtol=2e-3, atol=1e-6)
+    if program.signature.target is None:
+        assert torch.allclose(entropy, told.entropy, atol=1e-4)
+    else:
+        assert bool((entropy >= told.entropy - 1e-2).all())

@@ -1,6 +1,7 @@
 """The memory plan of exported C: nothing that lives at once overlaps, and what is dead is used again."""
 
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,17 @@ def test_names_of_layers_cannot_leave_their_comment(tmp_path: Path) -> None:
     hostile = type(op)("*/ evil(); /*\\", op.inputs, op.output, op.weights, op.features_in, op.features_out)  # pyright: ignore
     make.ops[0], make.constants[0] = hostile, {hostile.name: make.constants[0][op.name]}
     text = CTarget().network(make.program(op.output)).text
+    assert "evil" in text
+    assert not re.search(r"/\*[^*]*(/\*|\\)", text)
     assert "*/ evil" not in text
+
+
+def test_a_head_that_is_the_input_is_refused() -> None:
+    make = Maker((4,), bits=8)
+    make.linear(make.input, 2)
+    same = make.moved(ops.Reshape, make.input, shape=(4,))
+    with pytest.raises(BadInput, match="computed"):
+        CTarget().network(make.program(same))
 
 
 def test_the_shelf_knows_c_and_refuses_options_of_other_targets() -> None:

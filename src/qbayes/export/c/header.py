@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from qbayes.export.c.names import in_comment
 from qbayes.export.c.source import Network, input_grids
 from qbayes.integer import moments, softmax
 from qbayes.integer.answer import is_classifier, units
@@ -20,7 +21,7 @@ def filled(template: str, network: Network) -> str:
     program = network.program
     given = program.values[program.input]
     words = {
-        "SUMMARY": _comment(_summary(program)),
+        "SUMMARY": in_comment(_summary(program)),
         "SHAPE": " x ".join(map(str, given.shape)),
         "INPUTS": str(count(given.shape)),
         "INPUT_BITS": str(given.bits),
@@ -42,7 +43,7 @@ def filled(template: str, network: Network) -> str:
 def _of_classifier(program: Program) -> dict[str, str]:
     labels = ", ".join(program.signature.labels[:20])
     return {
-        "OUTPUTS_ARE": _comment("one probability a class" + (f": {labels}" if labels else "")),
+        "OUTPUTS_ARE": in_comment("one probability a class" + (f": {labels}" if labels else "")),
         "CODES_ARE": ": those of the class scores",
         "MEAN_BITS": str(softmax.FRACTION_BITS),
         "VARIANCE_BITS": str(moments.VARIANCE_BITS),
@@ -77,12 +78,6 @@ def _summary(program: Program) -> str:
     label = f" at W{bits[0]}A{bits[1]}" if all(isinstance(n, int) for n in bits) else ""
     members = len(program.members)
     return f"A network of the task '{program.signature.task}'{label}, {members} member{'s' * (members > 1)}."
-
-
-def _comment(text: str) -> str:
-    """Words of a user's within a comment of C: nothing that ends it, nothing but plain characters."""
-    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
-    return plain.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("@", "(at)")
 
 
 def settings(network: Network) -> str:

@@ -37,3 +37,9 @@ def renamed(template: str, name: str) -> str:
     """A template with ``network`` as its prefix, under another name."""
     renamed_text = re.sub(r"\bnetwork(?=_|\.[cho]\b|: )", name, template)
     return re.sub(r"\bNETWORK(?=_)", name.upper(), renamed_text)
+
+
+def in_comment(text: str) -> str:
+    """Words of a user's within a comment of C: nothing that ends it, nothing but plain characters."""
+    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
+    return plain.replace("/", "|").replace("\\", "|").replace("@", "(at)").replace("??", "?")

@@ -85,10 +85,26 @@ class Steps:
         """The storage of every value but the input's, which the caller holds."""
         values = self.program.values
         return [
-            Need(root, section(values[root].bits), size_of(values[root].shape), self.first[root], last)
+            Need(
+                value_key(root),
+                section(values[root].bits),
+                size_of(values[root].shape),
+                self.first[root],
+                last,
+            )
             for root, last in self.last.items()
             if root != self.program.input
         ]
+
+
+def value_key(value: str) -> str:
+    """The name of a value's storage among the needs."""
+    return f"value {value}"
+
+
+def scratch_key(op: str, what: str) -> str:
+    """The name of memory that an op works in; no value can be called so."""
+    return f"scratch {op}: {what}"
 
 
 def section(bits: int) -> Section:

@@ -6,8 +6,20 @@ from dataclasses import dataclass, replace
 
 from qbayes.errors import BadInput
 from qbayes.export.c.data import Data
+from qbayes.export.c.names import in_comment
 from qbayes.export.c.ops import Context, emit
-from qbayes.export.c.plan import SECTIONS, Arena, Need, Section, Steps, arrange, section, steps_of
+from qbayes.export.c.plan import (
+    SECTIONS,
+    Arena,
+    Need,
+    Section,
+    Steps,
+    arrange,
+    scratch_key,
+    section,
+    steps_of,
+    value_key,
+)
 from qbayes.export.c.statistics import emit_statistics
 from qbayes.export.c.weighted import MOST_ROWS, ROWS_A_DOT, Layer, emit_layer, layer_of
 from qbayes.integer.answer import is_classifier
@@ -18,6 +30,7 @@ from qbayes.quant.affine import MOST_BITS
 
 _TYPES = {"codes": "uint8_t", "wide": "uint16_t"}
 _MOST_WEIGHTS = 1 << 30
+_SMALL_ARENA = 4096  # bytes that any board can spare
 _LAID_OUT: tuple[Section, ...] = ("patch", "wide", "codes")
 
 
@@ -92,6 +105,11 @@ def network_of(program: Program, most_rows: int = ROWS_A_DOT) -> Network:
     """The C of a program, after it has been proven right."""
     verify(program)
     steps = steps_of(program)
+    for head, name in program.outputs.items():
+        if steps.root[name] == program.input:
+            raise BadInput(
+                "every head must be computed", f"'{head}' is the input itself", "put a layer before it"
+            )
     layers = {op.name: _layer(program, op, most_rows) for op in program.ops if isinstance(op, Weighted)}
     needs = _needs(steps, layers)
     arena = arrange(needs)
@@ -114,15 +132,15 @@ def _needs(steps: Steps, layers: Mapping[str, Layer]) -> list[Need]:
 
 
 def _roomier(steps: Steps, layers: Mapping[str, Layer], arena: Arena) -> dict[str, Layer]:
-    """More rows unpacked at once, so that inputs are gathered less often, where RAM is idle anyway."""
-    found = dict(layers)
+    """More rows unpacked at once, so that inputs are gathered less often, where RAM is idle or small."""
+    found, room = dict(layers), max(arena.bytes, _SMALL_ARENA)
     for name, layer in layers.items():
         if layer.direct or layer.wide:
             continue
         most = MOST_ROWS if layer.rows_at_once == ROWS_A_DOT else ROWS_A_DOT
         for rows in range(most, layer.rows_at_once, -ROWS_A_DOT):
             tried = {**found, name: replace(layer, rows_at_once=rows)}
-            if arrange(_needs(steps, tried)).bytes <= arena.bytes:
+            if arrange(_needs(steps, tried)).bytes <= room:
                 found = tried
                 break
     return found
@@ -174,9 +192,8 @@ class _Maker:
     def _call(self, op: Op, at: int) -> list[str]:
         name = f"op{at}"
         context = Context(self.program, self.data, self.place, name)
-        comment = op.name.replace("*/", "* /").replace("\\", "/")
         lines = self._weighted(op, name) if isinstance(op, Weighted) else emit(op, context)
-        return [f"/* {comment} */", "{", *(f"    {line}" for line in lines), "}"] if lines else []
+        return [f"/* {in_comment(op.name)} */", "{", *(f"    {line}" for line in lines), "}"] if lines else []
 
     def _weighted(self, op: Weighted, name: str) -> list[str]:
         layer = self.layers[op.name]
@@ -195,7 +212,7 @@ class _Maker:
         return [*lines, f"{call}({numbers}, {source}, {out}, &scratch, noise);"]
 
     def _scratch(self, layer: Layer, field: str, kind: str) -> list[str]:
-        key = f"{layer.op.name}: {field}"
+        key = scratch_key(layer.op.name, field)
         if key not in self.arena.offsets:
             return []
         at = self.arena.offsets[key]
@@ -209,7 +226,7 @@ class _Maker:
         root = self.steps.root[value]
         if root == self.program.input:
             return "input"
-        return f"(arena.{section(self.program.values[root].bits)} + {self.arena.offsets[root]})"
+        return f"(arena.{section(self.program.values[root].bits)} + {self.arena.offsets[value_key(root)]})"
 
     def _answers(self) -> list[str]:
         lines, at = ["uint32_t i;"], 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbayes.export.c.data import Data
-from qbayes.export.c.plan import Need, Section
+from qbayes.export.c.plan import Need, Section, scratch_key
 from qbayes.integer.ops import Constants, Conv, Linear, Weighted
 from qbayes.integer.pack import pack, packed_bytes
 from qbayes.integer.program import Program
@@ -51,7 +51,9 @@ class Layer:
             sizes["rows"] = ("codes", self.rows_at_once * self.row)
         if self.op.weights.accumulators == 2:
             sizes["noise_rows"] = ("codes", self.rows_at_once * self.row)
-        return [Need(f"{self.op.name}: {what}", kind, size, at, at) for what, (kind, size) in sizes.items()]
+        return [
+            Need(scratch_key(self.op.name, what), kind, size, at, at) for what, (kind, size) in sizes.items()
+        ]
 
 
 def layer_of(program: Program, op: Weighted, most_rows: int = ROWS_A_DOT) -> Layer:
