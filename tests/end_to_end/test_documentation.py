@@ -29,13 +29,14 @@ from qbayes.cli import main
 from qbayes.cli.app import app
 from qbayes.cli.inputs import parse_settings
 from qbayes.errors import QbayesError
+from qbayes.export.c.target import TEMPLATES
 from qbayes.methods import METHODS, make_method
 from qbayes.networks import NETWORKS
 from qbayes.tasks import DATASETS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-LANGUAGES = {"python", "sh", "bash", "text", "toml", "bibtex"}
+LANGUAGES = {"python", "sh", "bash", "text", "toml", "bibtex", "c"}
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 # the base of the errors that typer's parser raises, whichever click it stands on.
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
@@ -205,8 +206,11 @@ def leaf_of(words: list[str]) -> tuple[Any, list[str]]:
 def check_command(words: list[str]) -> None:
     """Raise unless ``qbayes`` or ``make`` knows the command, its options and the names in it."""
     if words[0] == "make":
-        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-        assert {word for word in words[1:] if "=" not in word} <= set(targets), words
+        # a folder that is not ours is one that the page has exported.
+        folder, goals = (ROOT / words[2], words[3:]) if words[1:2] == ["-C"] else (ROOT, words[1:])
+        makefile = folder / "Makefile" if folder.is_dir() else TEMPLATES / "Makefile"
+        targets = re.findall(r"^([\w-]+):", makefile.read_text(encoding="utf-8"), re.MULTILINE)
+        assert {word for word in goals if "=" not in word} <= set(targets), words
     if words[0] != "qbayes":
         return
     command, rest = leaf_of(words)

@@ -1,0 +1,80 @@
+"""Constants as C: arrays, written once however often they are used, and the bytes that each op takes."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+_BYTES = {"uint8_t": 1, "int8_t": 1, "uint16_t": 2, "uint32_t": 4, "int32_t": 4, "int64_t": 8, "float": 4}
+_LINE = 110
+POINTER_BYTES = 4  # of the machines that this is for
+_WORD_BYTES = 4
+
+
+def number(value: int | float, kind: str) -> str:
+    """A constant of that type: −2^31 and −2^63 have no literal of their own."""
+    if kind == "float":
+        return float(value).hex() + "f"
+    whole = int(value)
+    if kind == "int64_t":
+        return f"(-INT64_C({-whole}))" if whole < 0 else f"INT64_C({whole})"
+    if kind == "int32_t" and whole == -(1 << 31):
+        return "INT32_MIN"
+    return f"{whole}u" if kind.startswith("uint") and whole > (1 << 15) - 1 else str(whole)
+
+
+def _lines(items: Iterable[str]) -> str:
+    lines, line = [], ""
+    for item in items:
+        if len(line) + len(item) + 2 > _LINE:
+            lines.append(line)
+            line = ""
+        line += f"{item}, "
+    return "\n".join(f"    {text.rstrip()}" for text in [*lines, line] if text)
+
+
+class Data:
+    """The constants of one network, in the order in which they are first used."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.bytes: Counter[str] = Counter()
+        self._names: dict[tuple[str, tuple[int | float, ...]], str] = {}
+
+    def array(self, owner: str, kind: str, values: Tensor | Sequence[int] | Sequence[float] | bytes) -> str:
+        """The name of an array with these values; one that another op has already is shared."""
+        held = values.flatten().tolist() if isinstance(values, Tensor) else list(values)
+        key = kind, tuple(held)
+        if key not in self._names:
+            name = self._names[key] = f"c{len(self._names)}"
+            body = _lines(number(value, kind) for value in held)
+            self.texts.append(f"static const {kind} {name}[{len(held)}] = {{\n{body}\n}};")
+            self.bytes[owner] += _BYTES[kind] * len(held)
+        return self._names[key]
+
+    def optional(self, owner: str, kind: str, values: Tensor | None) -> str:
+        return "NULL" if values is None else self.array(owner, kind, values)
+
+    def pointers(self, owner: str, kind: str, name: str, arrays: Sequence[str]) -> None:
+        """An array of arrays under a name of its own."""
+        self.texts.append(f"static const {kind} *const {name}[{len(arrays)}] = {{{', '.join(arrays)}}};")
+        self.bytes[owner] += POINTER_BYTES * len(arrays)
+
+    def named(self, owner: str, kind: str, name: str, values: Sequence[int] | Sequence[float]) -> None:
+        """An array under a name of its own."""
+        body = _lines(number(value, kind) for value in values)
+        self.texts.append(f"static const {kind} {name}[{len(values)}] = {{\n{body}\n}};")
+        self.bytes[owner] += _BYTES[kind] * len(values)
+
+    def structs(self, owner: str, kind: str, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """An array of structs, given by the names of their fields; each field counts as a word."""
+        body = ",\n".join(
+            "    {" + ", ".join(f".{field} = {value}" for field, value in row.items()) + "}" for row in rows
+        )
+        self.texts.append(f"static const {kind} {name}[{len(rows)}] = {{\n{body},\n}};")
+        self.bytes[owner] += _WORD_BYTES * sum(len(row) for row in rows)
+
+
+def same_everywhere(tensors: Sequence[Tensor]) -> bool:
+    return all(torch.equal(tensors[0], other) for other in tensors[1:])

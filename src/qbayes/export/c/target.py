@@ -1,0 +1,122 @@
+"""``qbayes export --target c``: a folder with the network as C, its runtime, a Makefile and a self-test."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from qbayes.errors import BadFile
+from qbayes.export.base import TARGETS, Target, Written
+from qbayes.export.c import header, selftest, sizes
+from qbayes.export.c.names import DEFAULT, check_name, renamed
+from qbayes.export.c.source import Network, network_of
+from qbayes.integer.program import Program
+
+_HERE = Path(__file__).parent
+RUNTIME, TEMPLATES = _HERE / "runtime", _HERE / "templates"
+# rows of weights that are held unpacked: the fewer, the less memory, and the more often inputs are gathered.
+_ROWS = (4, 2, 1)
+_RECORDED_ROWS, _RECORDED_DRAWS = 2, 4
+_MOST_RECORDED = 20_000  # numbers in the self-test: large inputs are recorded once
+
+
+@TARGETS.register("c")
+@dataclass(frozen=True)
+class CTarget(Target):
+    """Plain C99 for small devices; ``flash`` and ``ram`` are limits such as ``256k``."""
+
+    name: str = DEFAULT
+    flash: str | None = None
+    ram: str | None = None
+
+    def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
+        check_name(self.name)
+        network = self.network(program)
+        check_folder(place, overwrite=overwrite)
+        files = self.files(network)
+        written = write_folder(place, files)
+        size = sizes.size_of(network)
+        facts = {
+            "target": "c",
+            "folder": str(place),
+            "files": sorted(files),
+            "constant_bytes": size.constants,
+            "arena_bytes": size.arena,
+            "flash_bytes": size.flash,
+            "ram_bytes": size.ram,
+            "members": len(program.members),
+        }
+        return Written(written, facts, tuple(_summary(self.name, place, network)))
+
+    def network(self, program: Program) -> Network:
+        """The program within the limits: rows of weights are unpacked by fewer at once where RAM is short."""
+        flash = None if self.flash is None else sizes.parse_bytes("--flash", self.flash)
+        ram = None if self.ram is None else sizes.parse_bytes("--ram", self.ram)
+        network = network_of(program, _ROWS[0])
+        for rows in _ROWS[1:]:
+            if ram is None or sizes.size_of(network).ram <= ram:
+                break
+            network = network_of(program, rows)
+        sizes.check_flash(network, flash)
+        sizes.check_ram(network, ram)
+        return network
+
+    def files(self, network: Network) -> Mapping[str, str]:
+        """The text of every file by its name."""
+        templates = {path.name: path.read_text(encoding="utf-8") for path in TEMPLATES.iterdir()}
+        templates["network.h"] = header.filled(templates["network.h"], network)
+        templates["network_data.h"] = header.guarded("network_data.h", header.settings(network), network.text)
+        recorded = selftest.record(network.program, _rows(network), _RECORDED_DRAWS)
+        tests = selftest.test_data(network, recorded)
+        templates["network_test_data.h"] = header.guarded(
+            "network_test_data.h", '#include "network.h"', tests
+        )
+        made = {renamed(name, self.name): renamed(text, self.name) for name, text in templates.items()}
+        runtime = {path.name: path.read_text(encoding="utf-8") for path in sorted(RUNTIME.glob("*.h"))}
+        return {**made, **runtime}
+
+
+def _rows(network: Network) -> int:
+    program = network.program
+    inputs = len(network.grids) * header.count(program.values[program.input].shape)
+    return _RECORDED_ROWS if inputs * _RECORDED_ROWS <= _MOST_RECORDED else 1
+
+
+def check_folder(place: Path, *, overwrite: bool) -> None:
+    """Raise unless the export can be written to ``place`` without losing anything."""
+    if place.exists() and not place.is_dir():
+        raise BadFile("the target must be a folder", f"the file {place}", "choose another path")
+    if place.is_dir() and any(os.scandir(place)) and not overwrite:
+        raise BadFile(
+            "the target must be a new or an empty folder",
+            f"{place} holds files",
+            "choose another path, or pass --force to write over them",
+        )
+
+
+def write_folder(place: Path, files: Mapping[str, str]) -> tuple[Path, ...]:
+    """All files or none: they are made beside the folder and moved into it."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place, prefix=".qbayes-") as scratch:
+            for name, text in files.items():
+                (Path(scratch) / name).write_text(text, encoding="utf-8")
+            for name in files:
+                shutil.move(Path(scratch) / name, place / name)
+    except OSError as error:
+        raise BadFile(
+            "the target folder must be writable", f"{place}: {error.strerror or error}", "choose another path"
+        ) from None
+    return tuple(place / name for name in files)
+
+
+def _summary(name: str, place: Path, network: Network) -> list[str]:
+    size = sizes.size_of(network)
+    return [
+        *sizes.table(network),
+        f"{place}: {size.constants:,} bytes of constants in flash, {size.arena:,} of RAM; with about "
+        f"{sizes.CODE_BYTES:,} of code and {sizes.STACK_BYTES:,} of stack: {size.flash:,} and {size.ram:,}",
+        f'next: make -C {place} test, then #include "{name}.h"',
+    ]
