@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 _BYTES = {"uint8_t": 1, "int8_t": 1, "uint16_t": 2, "uint32_t": 4, "int32_t": 4, "int64_t": 8, "float": 4}
@@ -53,9 +52,6 @@ class Data:
             self.bytes[owner] += _BYTES[kind] * len(held)
         return self._names[key]
 
-    def optional(self, owner: str, kind: str, values: Tensor | None) -> str:
-        return "NULL" if values is None else self.array(owner, kind, values)
-
     def pointers(self, owner: str, kind: str, name: str, arrays: Sequence[str]) -> None:
         """An array of arrays under a name of its own."""
         self.texts.append(f"static const {kind} *const {name}[{len(arrays)}] = {{{', '.join(arrays)}}};")
@@ -74,7 +70,3 @@ class Data:
         )
         self.texts.append(f"static const {kind} {name}[{len(rows)}] = {{\n{body},\n}};")
         self.bytes[owner] += _WORD_BYTES * sum(len(row) for row in rows)
-
-
-def same_everywhere(tensors: Sequence[Tensor]) -> bool:
-    return all(torch.equal(tensors[0], other) for other in tensors[1:])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from qbayes.errors import BadInput
 from qbayes.export.c.data import Data
 from qbayes.export.c.names import in_comment
-from qbayes.export.c.ops import Context, emit
+from qbayes.export.c.ops import emit
 from qbayes.export.c.plan import (
     SECTIONS,
     Arena,
@@ -21,6 +21,7 @@ from qbayes.export.c.plan import (
     value_key,
 )
 from qbayes.export.c.statistics import emit_statistics
+from qbayes.export.c.walk import Context
 from qbayes.export.c.weighted import MOST_ROWS, ROWS_A_DOT, Layer, emit_layer, layer_of
 from qbayes.integer.answer import is_classifier
 from qbayes.integer.ops import Op, Weighted
