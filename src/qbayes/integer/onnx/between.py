@@ -13,18 +13,18 @@ from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.lanes import FLOAT32_EXACT, Lanes, Part, integers
 from qbayes.integer.onnx.site import Site, dtype_of_codes
 from qbayes.integer.ops.base import Noise
-from qbayes.quant.fixed_point import rescale
+from qbayes.quant.fixed_point import rescale, rounded_shift
 
 Write = Callable[[Graph, Lanes, Site, Sequence[str]], str]
 _QUIET = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
 
 
 def rescale_(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
-    return _looked_up(g, inputs[0], _table(site))
+    return _looked_up(g, lanes, inputs[0], _table(site))
 
 
 def lookup(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
-    return _looked_up(g, inputs[0], _table(site))
+    return _looked_up(g, lanes, inputs[0], _table(site))
 
 
 def affine(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
@@ -33,7 +33,7 @@ def affine(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     every = torch.arange(entries, dtype=torch.uint8).view(-1, 1).expand(-1, channels)
     table = site.op.run([every], site.grids, site.constants, _QUIET).t().reshape(-1)
     first = np.arange(channels, dtype=np.int32).reshape(-1, *(1,) * (len(site.shapes[0]) - 1)) * entries
-    index = g.node("Add", g.cast(inputs[0], np.int32), g.constant(first))
+    index = g.node("Add", lanes.index(g, inputs[0]), g.constant(first))
     return g.node("Gather", g.constant(table, np.uint8, "table"), index)
 
 
@@ -46,11 +46,14 @@ def concat(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
         every = torch.arange(1 << site.grids.bits[at])
         moved = rescale(every - site.grids.zeros[at], multipliers[at], shifts[at])
         table = (site.grids.zero + moved).clamp(site.low, site.high)
-        parts.append(tensor if torch.equal(table, every) else _looked_up(g, tensor, table))
+        parts.append(tensor if torch.equal(table, every) else _looked_up(g, lanes, tensor, table))
     return g.node("Concat", *parts, axis=op.axis)
 
 
 def add(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
+    found = _of_pairs(g, lanes, site, inputs)
+    if found is not None:
+        return found
     multipliers = integers(site.constants["multipliers"])
     # Σ (q − Z) m = Σ q m − Σ Z m.
     offset = integers(-sum(z * m for z, m in zip(site.grids.zeros, multipliers.tolist(), strict=True)))
@@ -62,6 +65,9 @@ def add(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
 
 
 def mul(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
+    found = _of_pairs(g, lanes, site, inputs)
+    if found is not None:
+        return found
     centred = [
         g.node("Sub", lanes.of(g, name), lanes.number(g, zero))
         for name, zero in zip(inputs, site.grids.zeros, strict=True)
@@ -85,16 +91,32 @@ def avg_pool(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
         counts = counts[..., None] * matrix.sum(0).astype(np.int64)
     largest = int(counts.max()) * site.reach
     wide = np.float32 if largest < FLOAT32_EXACT else lanes.dtype
-    sums = g.node("MatMul", g.cast(inputs[0], wide), g.constant(inside[-1], wide))
+    codes = lanes.of(g, inputs[0]) if wide is lanes.dtype else g.cast(inputs[0], wide)
+    sums = g.node("MatMul", codes, g.constant(inside[-1], wide))
     if len(inside) == 2:
         sums = g.node("MatMul", g.constant(inside[0].T, wide), sums)
-    if wide is not lanes.dtype:
-        sums = lanes.of(g, sums)
     multiplier = integers(site.constants["multiplier"])
     positions = multiplier.reshape(counts.shape) if multiplier.size > 1 else multiplier
     offset = integers(-site.grids.zeros[0]) * integers(counts) * positions
-    steps = lanes.rounded(g, [lanes.term(g, [Part(sums, largest)], positions)], site.shift, offset)
+    if bool((offset == offset.flat[0]).all()) and positions.size == 1:
+        offset = offset.reshape(-1)[:1]
+    if (largest + 1) * offset.size <= lanes.most_entries:
+        return _of_sums(g, lanes, site, sums, largest, (positions, offset))
+    steps = lanes.rounded(g, [lanes.term(g, [Part(lanes.of(g, sums), largest)], positions)], site.shift, offset)
     return _rounded(g, lanes, site, steps)
+
+
+def _of_sums(
+    g: Graph, lanes: Lanes, site: Site, sums: str, largest: int, scaling: tuple[np.ndarray, np.ndarray]
+) -> str:
+    """A mean from its sum, by a table for each position of the output."""
+    multiplier, offset = (torch.from_numpy(part.astype(np.int64).reshape(-1, 1)) for part in scaling)
+    total = torch.arange(largest + 1) * multiplier + offset
+    steps = rounded_shift(total, site.constants["shift"].long())
+    table = (site.grids.zero + steps).clamp(site.low, site.high)
+    first = np.arange(len(table), dtype=np.int32).reshape(scaling[1].shape) * (largest + 1)
+    index = g.node("Add", lanes.index(g, sums), g.constant(first))
+    return g.node("Gather", g.constant(table.reshape(-1), np.uint8, "table"), index)
 
 
 def max_pool(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
@@ -186,8 +208,20 @@ def _table(site: Site) -> torch.Tensor:
     return site.op.run([every], site.grids, site.constants, _QUIET)[0]
 
 
-def _looked_up(g: Graph, tensor: str, table: torch.Tensor) -> str:
-    return g.node("Gather", g.constant(table, np.uint8, "table"), g.cast(tensor, np.int32))
+def _looked_up(g: Graph, lanes: Lanes, tensor: str, table: torch.Tensor) -> str:
+    return g.node("Gather", g.constant(table, np.uint8, "table"), lanes.index(g, tensor))
+
+
+def _of_pairs(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str | None:
+    """A function of two codes by a table of all pairs; None where it would be too large."""
+    if len(inputs) != 2 or 1 << sum(site.grids.bits) > lanes.most_entries:
+        return None
+    a, b = (torch.arange(1 << bits, dtype=torch.uint8) for bits in site.grids.bits)
+    every = [pair.reshape(1, -1) for pair in torch.meshgrid(a, b, indexing="ij")]
+    table = site.op.run(every, site.grids, site.constants, _QUIET)[0]
+    first, second = (lanes.index(g, name) for name in inputs)
+    index = g.node("Add", g.node("Mul", first, g.constant(np.int32(len(b)))), second)
+    return g.node("Gather", g.constant(table, np.uint8, "table"), index)
 
 
 def _rounded(g: Graph, lanes: Lanes, site: Site, steps: str) -> str:

@@ -96,6 +96,10 @@ class Graph:
         """A vector of int64, as shapes, axes and pads are given."""
         return self.constant(np.array(numbers, np.int64), name="shape")
 
+    def zeros(self) -> Any:
+        """The attribute that fills a tensor with zeros of float32."""
+        return self._helper.make_tensor("value", self.type_of(np.float32), [1], [0.0])
+
     def body(self, name: str, inputs: Sequence[tuple[str, Any, Sequence[Axis]]]) -> "Graph":
         """A graph inside this one, for a loop: it sees this one's tensors, and its constants are here."""
         inner = Graph()

@@ -51,6 +51,8 @@ class Lanes(ABC):
     """The floating-point numbers that hold whole ones in a dialect."""
 
     dtype: type[np.floating[Any]]
+    # functions of few codes are read from tables of up to so many entries, where that is less work.
+    most_entries: int = 0
 
     @abstractmethod
     def term(self, g: Graph, parts: Sequence[Part], multiplier: np.ndarray) -> Term:
@@ -65,6 +67,10 @@ class Lanes(ABC):
     def of(self, g: Graph, tensor: str) -> str:
         """Codes in lanes."""
         return g.cast(tensor, self.dtype)
+
+    def index(self, g: Graph, tensor: str) -> str:
+        """Codes as int32, to look up tables."""
+        return g.cast(tensor, np.int32)
 
     def number(self, g: Graph, value: float) -> str:
         return g.constant(np.asarray(value, self.dtype))
@@ -108,6 +114,14 @@ class LimbLanes(Lanes):
     """Whole numbers in float32, products by limbs."""
 
     dtype = np.float32
+    most_entries = 1 << 17
+
+    def of(self, g: Graph, tensor: str) -> str:
+        """Codes in lanes; the rounding keeps OpenVINO from moving scales of quantisers through what follows."""
+        return g.node("Round", g.cast(tensor, self.dtype))
+
+    def index(self, g: Graph, tensor: str) -> str:
+        return g.cast(self.of(g, tensor), np.int32)
 
     def term(self, g: Graph, parts: Sequence[Part], multiplier: np.ndarray) -> Term:
         """The parts as limbs, each below 2^10 but for the highest."""
