@@ -157,13 +157,19 @@ class LimbLanes(Lanes):
                     most = part.largest * int(np.abs(limb).max())
                     product = Part(g.node("Mul", part.tensor, g.constant(limb)), most)
                     columns.setdefault(at, []).append(product)
-        for at, limb in _limbs(integers(0) if offset is None else offset * factor):
-            columns.setdefault(at, []).append(Part(g.constant(limb), int(np.abs(limb).max())))
-        if not columns:
+        fixed = {} if offset is None else dict(_limbs(offset * factor))
+        if not columns and not fixed:
             return g.node("Mul", terms[0].parts[0].tensor, self.number(g, 0))
-        # a carry is below 2^14 + 1.
-        _require_exact(max(sum(p.largest for p in parts) for parts in columns.values()) + 2 * _BASE**2 // 64)
-        sums = {at: add_up(g, [part.tensor for part in parts]) for at, parts in columns.items()}
+        sums: dict[int, str] = {}
+        for at in {*columns, *fixed}:
+            products = columns.get(at, [])
+            largest = sum(part.largest for part in products)
+            largest += int(np.abs(fixed[at]).max()) if at in fixed else 0
+            # the carry that comes from below is less than 2^24 / 2^10 + 1.
+            _require_exact(largest + FLOAT32_EXACT // _BASE + 1)
+            # without a node between them OpenVINO makes (x + c / a) a of x a + c, which is not exact.
+            parts = [g.node("Round", add_up(g, [part.tensor for part in products]))] if products else []
+            sums[at] = add_up(g, [*parts, *([g.constant(fixed[at])] if at in fixed else [])])
         return self._carried(g, sums, places)
 
     def _digits(self, g: Graph, part: Part) -> list[Part]:
