@@ -9,6 +9,7 @@ from qbayes.cli.bench import bench
 from qbayes.cli.data import data_app
 from qbayes.cli.demo import demo
 from qbayes.cli.evaluate import evaluate
+from qbayes.cli.export import export
 from qbayes.cli.fit import fit
 from qbayes.cli.inspect import inspect
 from qbayes.cli.list import list_shelves
@@ -16,7 +17,7 @@ from qbayes.cli.lower import lower
 from qbayes.cli.predict import predict
 from qbayes.cli.quantize import quantize
 from qbayes.cli.study import study_app
-from qbayes.cli.study_export import export
+from qbayes.cli.study_export import export as export_study
 
 app = typer.Typer(
     name="qbayes",
@@ -29,10 +30,11 @@ app.command("fit")(fit)
 app.command("quantize")(quantize)
 app.command("lower")(lower)
 app.command("inspect")(inspect)
+app.command("export")(export)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
 app.command("bench")(bench)
-study_app.command("export")(export)
+study_app.command("export")(export_study)
 app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
 app.command("list")(list_shelves)

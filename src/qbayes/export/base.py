@@ -63,4 +63,6 @@ def check_new_files(paths: Sequence[Path], *, force: bool) -> None:
         if path.is_dir():
             raise BadFile("the target must be a file", f"the folder {path}", "choose another path")
         if path.exists() and not force:
-            raise BadFile("the target file must be new", f"{path} exists", "choose another path, or pass --force")
+            raise BadFile(
+                "the target file must be new", f"{path} exists", "choose another path, or pass --force"
+            )

@@ -1,4 +1,4 @@
-"""The draws of one member in the graph: what they share runs once, masks fold into the batch, weights loop."""
+"""The draws of a member in the graph: what they share runs once, masks fold into the batch, weights loop."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,9 +116,7 @@ class MemberDraws:
         tensors = {site: g.node("Gather", tensor, draw, axis=0) for site, tensor in self.given.items()}
         return NoiseInputs(tensors)
 
-    def _steps(
-        self, g: Graph, steps: Sequence[Step], values: dict[str, str], noise: NoiseSource
-    ) -> None:
+    def _steps(self, g: Graph, steps: Sequence[Step], values: dict[str, str], noise: NoiseSource) -> None:
         """Write the ops in order; a site that several ops share is drawn once."""
         known: dict[int, str] = {}
         for step in steps:
@@ -127,9 +125,7 @@ class MemberDraws:
             drawn = self._drawn(g, op, inputs[0], noise, known)
             values[op.output] = self.dialect.write(g, site_of(self.program, self.member, op, drawn), inputs)
 
-    def _drawn(
-        self, g: Graph, op: Op, x: str, noise: NoiseSource, known: dict[int, str]
-    ) -> dict[str, str]:
+    def _drawn(self, g: Graph, op: Op, x: str, noise: NoiseSource, known: dict[int, str]) -> dict[str, str]:
         if isinstance(op, Mask):
             with g.scope(op.name):
                 if op.site not in known:
@@ -160,4 +156,3 @@ class MemberDraws:
         shape = self.program.values[name].shape
         wide = g.node("Expand", g.node("Unsqueeze", tensor, g.whole(0)), g.whole(self.draws, 1, *shape))
         return wide if stacked else g.node("Reshape", wide, g.whole(-1, *shape))
-

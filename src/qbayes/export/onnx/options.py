@@ -33,7 +33,11 @@ class Options:
         _check_choice("the dialect", self.dialect, tuple(DIALECTS))
         _check_choice("the noise", self.noise, NOISES)
         _check_choice("members", self.members, MEMBERS)
-        if isinstance(self.draws, bool) or not isinstance(self.draws, int) or not 1 <= self.draws <= MOST_DRAWS:
+        if (
+            isinstance(self.draws, bool)
+            or not isinstance(self.draws, int)
+            or not 1 <= self.draws <= MOST_DRAWS
+        ):
             raise BadInput(
                 f"draws must be a whole number from 1 to {MOST_DRAWS}", f"{self.draws!r}", "for example 20"
             )

@@ -1,4 +1,4 @@
-"""Exported models in ONNX Runtime or OpenVINO from Python, with clear words where a file or an input is wrong.
+"""Exported models in ONNX Runtime or OpenVINO from Python; clear words where a file or an input is wrong.
 
 A service needs nothing of this: the runtime alone loads the file. Here a file is checked against its hash
 first, inputs against what the model declares, and noise for the form ``inputs`` is drawn as the library does.
@@ -16,7 +16,7 @@ from qbayes.export.onnx.metadata import HASH, content_hash, read_metadata
 from qbayes.export.onnx.noise import NoiseSite, noise_sites
 from qbayes.export.onnx.write import INPUT
 from qbayes.integer.backends.openvino import EXACT
-from qbayes.integer.onnx.extras import install_line, missing
+from qbayes.integer.onnx.extras import require
 from qbayes.integer.onnx.graph import require_onnx
 from qbayes.integer.program import Program
 from qbayes.noise import check_seed, keep_masks, keep_threshold
@@ -38,7 +38,7 @@ class ExportedModel:
         self._run = run
 
     def __call__(self, x: np.ndarray | torch.Tensor, noise: Arrays | None = None) -> dict[str, np.ndarray]:
-        """Every output by name, for raw inputs ``x`` in float32, and ``noise`` where the model asks for it."""
+        """Every output by name, for raw inputs ``x`` in float32 and the ``noise`` that the model asks for."""
         given = x.detach().cpu().numpy() if isinstance(x, torch.Tensor) else x
         feeds = {INPUT: given, **(noise or {})}
         for name in feeds:
@@ -69,12 +69,12 @@ class ExportedModel:
 
 
 def open_exported(path: str | Path, runtime: str = "onnxruntime", threads: int = 0) -> ExportedModel:
-    """Load a file that ``qbayes export --target onnx`` wrote; ``threads`` 0 leaves their number to the runtime."""
+    """Load a file that ``qbayes export --target onnx`` wrote; with ``threads`` 0 the runtime chooses."""
     if runtime not in RUNTIMES:
-        raise BadInput(f"the runtime must be {' or '.join(RUNTIMES)}", f"'{runtime}'", nearest(runtime, RUNTIMES))
-    reason = missing("onnx", runtime)
-    if reason is not None:
-        raise BadInput(f"the runtime {runtime} must be installed", reason, install_line(runtime))
+        raise BadInput(
+            f"the runtime must be {' or '.join(RUNTIMES)}", f"'{runtime}'", nearest(runtime, RUNTIMES)
+        )
+    require("onnx", runtime)
     model = read_model(path)
     make = _onnxruntime if runtime == "onnxruntime" else _openvino
     names = [output.name for output in model.graph.output]
@@ -87,7 +87,9 @@ def read_model(path: str | Path) -> Any:
     try:
         model = onnx.load_model_from_string(Path(path).read_bytes())
     except OSError as error:
-        raise BadFile("the model's file must be readable", f"{path}: {error.strerror or error}", "check the path") from None
+        raise BadFile(
+            "the model's file must be readable", f"{path}: {error.strerror or error}", "check the path"
+        ) from None
     except _parse_errors() as error:
         first = (str(error).splitlines() or [""])[0]
         raise BadFile("the file must be an ONNX model", f"{path}: {first}", _DAMAGED) from None
@@ -102,7 +104,7 @@ def read_model(path: str | Path) -> Any:
 def noise_feeds(
     program: Program, rows: int, draws: Sequence[int], seed: int = 0, first_row: int = 0
 ) -> dict[str, np.ndarray]:
-    """The inputs of a model with ``--noise inputs`` for these draws, as ``predict`` with this seed draws them."""
+    """Inputs of a model with ``--noise inputs``: the noise that ``predict`` has in these draws."""
     ids = torch.tensor(list(draws), dtype=torch.int64)
     key = check_seed(seed)
     return {site.name: _noise(site, ids, key, rows, first_row) for site in noise_sites(program).values()}
@@ -111,7 +113,11 @@ def noise_feeds(
 def _noise(site: NoiseSite, draws: torch.Tensor, seed: int, rows: int, first_row: int) -> np.ndarray:
     if site.kind == "mask":
         threshold = keep_threshold(site.rate)
-        return keep_masks(draws, seed, site.site, first_row, rows, site.shape[0], threshold).to(torch.uint8).numpy()
+        return (
+            keep_masks(draws, seed, site.site, first_row, rows, site.shape[0], threshold)
+            .to(torch.uint8)
+            .numpy()
+        )
     return epsilon_codes(seed, site.site, draws, site.shape, site.bits).numpy()
 
 

@@ -31,7 +31,9 @@ class Statistics:
     def write(self, heads: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
         """The wanted outputs by name, from the heads in network units (float32)."""
         wide = {name: self.g.cast(tensor, self.dtype) for name, tensor in heads.items()}
-        found = self._classification(wide[""], wanted) if self.is_classifier else self._regression(wide, wanted)
+        found = (
+            self._classification(wide[""], wanted) if self.is_classifier else self._regression(wide, wanted)
+        )
         return {name: self.g.cast(tensor, np.float32) for name, tensor in found.items()}
 
     def _classification(self, logits: str, wanted: tuple[str, ...]) -> dict[str, str]:
@@ -91,7 +93,9 @@ class Statistics:
     def _entropies(self, total: str, expected: str) -> dict[str, str]:
         g = self.g
         apart = g.node("Sub", total, expected)
-        error = g.node("Mul", g.node("Add", g.node("Abs", total), self._number(1)), self._number(_ERROR[self.dtype]))
+        error = g.node(
+            "Mul", g.node("Add", g.node("Abs", total), self._number(1)), self._number(_ERROR[self.dtype])
+        )
         known = g.node("Greater", apart, error)
         return {"entropy": total, "mutual_information": g.node("Where", known, apart, self._number(0))}
 
@@ -112,7 +116,9 @@ class Statistics:
         middle = g.node("Add", first, half)
         points = g.node("Add", middle, g.node("Mul", half, nodes))  # (nodes, cells, rows, …)
         density = self._density(points, mean, std)
-        inner = g.node("Neg", g.node("Mul", density, g.node("Log", g.node("Max", density, self._number(_LEAST)))))
+        inner = g.node(
+            "Neg", g.node("Mul", density, g.node("Log", g.node("Max", density, self._number(_LEAST))))
+        )
         weighed = g.node("Mul", g.node("Mul", inner, half), self._along_front(LEGENDRE_WEIGHTS))
         summed = g.node("ReduceSum", weighed, g.whole(0, 1), keepdims=0)
         return g.node("Add", summed, g.node("Log", spread))

@@ -43,7 +43,7 @@ def export_onnx(
 def onnx_model(program: Program, options: Options, members: list[int] | None = None) -> bytes:
     """The model of these members (all by default) as the bytes of a file."""
     held = list(range(len(program.members))) if members is None else members
-    require_ops(program, "onnx", {op for op in options.spelling.writers})
+    require_ops(program, "onnx", set(options.spelling.writers))
     g = Graph()
     x = g.input(INPUT, np.float32, (ROWS, *program.signature.input_shape))
     codes = _codes_of_draws(g, program, options, held, x)
@@ -71,9 +71,11 @@ def _codes_of_draws(
     for at, index in enumerate(held[: options.draws]):
         draws = math.ceil((options.draws - at) / len(held))
         with g.scope(f"member{index}"):
-            mine = None if given is None else {
-                site: _of_member(g, tensor, at, len(held)) for site, tensor in given.items()
-            }
+            mine = (
+                None
+                if given is None
+                else {site: _of_member(g, tensor, at, len(held)) for site, tensor in given.items()}
+            )
             member = program.members[index]
             maker = MemberDraws(program, member, options.spelling, draws, sites, mine)
             found.append(maker.write(g, x))

@@ -4,17 +4,18 @@ Convolutions of bytes are ``QLinearConv``: int32 sums, one product in float32, s
 rounding edge may differ by one. All other ops give exactly the reference's codes.
 """
 
-from collections.abc import Callable
-from typing import Any, cast
+import functools
+from typing import cast
 
 import numpy as np
 import torch
 
-from qbayes.errors import BadInput
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
+from qbayes.integer.backends.reference import exact_kernel
 from qbayes.integer.onnx.dialect import QOPERATOR
 from qbayes.integer.onnx.extras import missing
-from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel
+from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel, bare_site
+from qbayes.integer.onnx.saturation import WHY, may_saturate, saturates
 from qbayes.integer.onnx.single import OUTPUT
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.program import Program
@@ -35,7 +36,14 @@ class OnnxRuntime(Backend):
 
     def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
         shapes = [self.program.values[name].shape for name in op.inputs]
+        if may_saturate(bare_site(op, grids, constants, shapes)) and products_saturate():
+            return exact_kernel(op, grids, constants, WHY)
         return RuntimeKernel(op, grids, constants, shapes, QOPERATOR, session, "onnxruntime")
+
+
+@functools.cache
+def products_saturate() -> bool:
+    return saturates(QOPERATOR, session)
 
 
 def session(model: bytes) -> Run:

@@ -4,6 +4,7 @@ Ops between them run in the compiled kernels of ``onednn``: they are the same in
 tenth of a second to compile a model, however small. An exported file runs them in OpenVINO too.
 """
 
+import functools
 import threading
 from typing import Any
 
@@ -16,7 +17,8 @@ from qbayes.integer.compiled import compiled_kernel
 from qbayes.integer.kernels_build import kernels
 from qbayes.integer.onnx.dialect import QDQ
 from qbayes.integer.onnx.extras import missing
-from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel
+from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel, bare_site
+from qbayes.integer.onnx.saturation import WHY, may_saturate, saturates
 from qbayes.integer.onnx.single import OUTPUT
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
@@ -41,11 +43,18 @@ class OpenVino(Backend):
 
     def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
         shapes = [self.program.values[name].shape for name in op.inputs]
+        if may_saturate(bare_site(op, grids, constants, shapes)) and products_saturate():
+            return exact_kernel(op, grids, constants, WHY)
         if isinstance(op, Weighted):
             return RuntimeKernel(op, grids, constants, shapes, QDQ, compiled, "openvino")
         c = kernels()
         made = None if c is None else compiled_kernel(op, grids, constants, shapes, c)
         return made or exact_kernel(op, grids, constants, "" if c else "there is no C compiler")
+
+
+@functools.cache
+def products_saturate() -> bool:
+    return saturates(QDQ, compiled)
 
 
 def compiled(model: bytes) -> Run:

@@ -92,9 +92,12 @@ def avg_pool(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     largest = int(counts.max()) * site.reach
     wide = np.float32 if largest < FLOAT32_EXACT else lanes.dtype
     codes = lanes.of(g, inputs[0]) if wide is lanes.dtype else g.cast(inputs[0], wide)
-    sums = g.node("MatMul", codes, g.constant(inside[-1], wide))
-    if len(inside) == 2:
-        sums = g.node("MatMul", g.constant(inside[0].T, wide), sums)
+    if counts.size == 1 and all(matrix.all() for matrix in inside):
+        sums = g.node("ReduceSum", codes, g.whole(*range(2, 2 + len(inside))), keepdims=1)
+    else:
+        sums = g.node("MatMul", codes, g.constant(inside[-1], wide))
+        if len(inside) == 2:
+            sums = g.node("MatMul", g.constant(inside[0].T, wide), sums)
     multiplier = integers(site.constants["multiplier"])
     positions = multiplier.reshape(counts.shape) if multiplier.size > 1 else multiplier
     offset = integers(-site.grids.zeros[0]) * integers(counts) * positions
@@ -102,7 +105,9 @@ def avg_pool(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
         offset = offset.reshape(-1)[:1]
     if (largest + 1) * offset.size <= lanes.most_entries:
         return _of_sums(g, lanes, site, sums, largest, (positions, offset))
-    steps = lanes.rounded(g, [lanes.term(g, [Part(lanes.of(g, sums), largest)], positions)], site.shift, offset)
+    steps = lanes.rounded(
+        g, [lanes.term(g, [Part(lanes.of(g, sums), largest)], positions)], site.shift, offset
+    )
     return _rounded(g, lanes, site, steps)
 
 

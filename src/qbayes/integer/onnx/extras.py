@@ -2,6 +2,8 @@
 
 from importlib.util import find_spec
 
+from qbayes.errors import BadInput
+
 EXTRA_OF = {"onnx": "onnx", "onnxruntime": "onnx", "openvino": "openvino"}
 
 
@@ -11,6 +13,15 @@ def missing(*packages: str) -> str | None:
         if find_spec(package) is None:
             return f"the package {package} is not installed: {install_line(packages[-1])}"
     return None
+
+
+def require(*packages: str) -> None:
+    """Raise unless the packages are installed; the last one names the extra."""
+    for package in packages:
+        if find_spec(package) is None:
+            raise BadInput(
+                f"the package {package} must be installed", "it is not", install_line(packages[-1])
+            )
 
 
 def install_line(package: str) -> str:

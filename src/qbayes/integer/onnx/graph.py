@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from qbayes.errors import BadInput
+from qbayes.integer.onnx.extras import require
 
 OPSET = 18
 # The version of the file format that came with the opset: older runtimes refuse newer ones.
 IR_VERSION = 8
-INSTALL = "pip install 'qbayes[onnx]'"
 
 # An axis that is known when the model runs, by name, or a length.
 Axis = str | int
@@ -25,10 +24,9 @@ Axis = str | int
 
 def require_onnx() -> Any:
     """The package ``onnx``, or how to install it."""
-    try:
-        import onnx
-    except ImportError:
-        raise BadInput("the package onnx must be installed", "it is not", INSTALL) from None
+    require("onnx")
+    import onnx
+
     return onnx
 
 

@@ -6,6 +6,7 @@ the reference.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,6 +27,12 @@ Feeds = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], np.ndarray]
 
 
+def bare_site(op: Op, grids: Grids, constants: Constants, shapes: Sequence[tuple[int, ...]]) -> Site:
+    """An op outside its program: what codes mean does not change a code, so they count in steps of 1."""
+    site = Site(op, grids, constants, tuple(shapes), op.out_shape(shapes), 1.0, 1.0)
+    return replace(site, noise={name: name for name in noise_types(site)})
+
+
 class RuntimeKernel(Kernel):
     """One op in a runtime; ``make`` loads the bytes of its model."""
 
@@ -40,12 +47,7 @@ class RuntimeKernel(Kernel):
         how: str,
     ) -> None:
         super().__init__(op, grids, constants, how)
-        out_shape = op.out_shape(shapes)
-        # what codes mean does not change a code: they count in steps of 1 here.
-        bare = Site(op, grids, constants, tuple(shapes), out_shape, 1.0, 1.0)
-        site = Site(
-            *(op, grids, constants, bare.shapes, out_shape, 1.0, 1.0), {name: name for name in noise_types(bare)}
-        )
+        site = bare_site(op, grids, constants, shapes)
         self._run = make(single_op(dialect, site))
         self._weighted = op if isinstance(op, Weighted) and op.is_stochastic else None
         # every draw meets the rows by itself, so that they need not be repeated.

@@ -117,7 +117,7 @@ class LimbLanes(Lanes):
     most_entries = 1 << 17
 
     def of(self, g: Graph, tensor: str) -> str:
-        """Codes in lanes; the rounding keeps OpenVINO from moving scales of quantisers through what follows."""
+        """Codes in lanes; the rounding keeps OpenVINO from moving scales of quantisers past it."""
         return g.node("Round", g.cast(tensor, self.dtype))
 
     def index(self, g: Graph, tensor: str) -> str:

@@ -3,8 +3,8 @@
 OpenVINO turns ``DequantizeLinear → Conv → QuantizeLinear`` into one int8 kernel. Two things help it: inputs
 have no zero-point (``Σ (q − Z) w = Σ q w − Z Σ w``; the second part goes to the bias, and borders are padded
 with the code Z before), and drawn weights pass a quantiser of their own, without which they would run in
-float32; a Linear with drawn weights is a 1×1 Conv, as OpenVINO's int8 product of two matrices that come at run
-time gives wrong sums. Rescaling is in float32 and may move a code by one next to a rounding edge.
+float32. A Linear with drawn weights is a 1×1 Conv: OpenVINO's int8 product of two matrices, neither of them
+constant, gives wrong sums. Rescaling is in float32 and may move a code by one next to a rounding edge.
 
 What int8 cannot hold (codes wider than a byte) runs exactly in float32 lanes: sums are cut so that each stays
 below 2^24, and rescaled by limbs.
@@ -81,7 +81,7 @@ def _real_sums(
     g: Graph, site: Site, x: str, codes: Sequence[Codes], multiplier: str, *, with_bias: bool
 ) -> str:
     """``S_x S_w (Σ (q − Z) w + b)`` in float32."""
-    scale, of_weights, out_scale = scales_of(site, multiplier)
+    _, of_weights, out_scale = scales_of(site, multiplier)
     zero = site.grids.zeros[0]
     # what a unit of the sums is worth, in float64: the rounding of S_w must not meet large biases.
     unit = multipliers(site, multiplier) * out_scale

@@ -72,9 +72,16 @@ def _quantised_conv(g: Graph, site: Site, x: str, codes: Codes) -> str:
         bias = g.node("Add", bias, site.noise["bias_steps"])
     made = g.node(
         "QLinearConv",
-        *(x, g.constant(np.float32(scale), name="scale"), g.constant(np.uint8(site.grids.zeros[0]), name="zero")),
+        *(
+            x,
+            g.constant(np.float32(scale), name="scale"),
+            g.constant(np.uint8(site.grids.zeros[0]), name="zero"),
+        ),
         *(weight, g.constant(of_weights, name="scales"), g.constant(zeros, name="zeros")),
-        *(g.constant(np.float32(out_scale), name="scale"), g.constant(np.uint8(site.grids.zero), name="zero")),
+        *(
+            g.constant(np.float32(out_scale), name="scale"),
+            g.constant(np.uint8(site.grids.zero), name="zero"),
+        ),
         bias,
         **conv_attributes(op),
     )

@@ -72,9 +72,13 @@ def sampled(g: Graph, lanes: Lanes, op: Weighted, constants: Constants, epsilon:
     """``weight`` or ``noise`` (int8) from the codes of ε, as ``Weights.draw`` makes them."""
     low, high = op.weights.limits
     along = (-1, *(1,) * (len(op.weight_shape) - 1))
-    spread = g.node("Mul", lanes.of(g, epsilon), lanes.of(g, g.constant(constants["sigma"], np.uint8, "sigma")))
+    spread = g.node(
+        "Mul", lanes.of(g, epsilon), lanes.of(g, g.constant(constants["sigma"], np.uint8, "sigma"))
+    )
     largest = int(constants["sigma"].max()) << (op.weights.noise_bits - 1)
-    multiplier, shift = (integers(constants[f"noise_{name}"]).reshape(along) for name in ("multiplier", "shift"))
+    multiplier, shift = (
+        integers(constants[f"noise_{name}"]).reshape(along) for name in ("multiplier", "shift")
+    )
     steps = lanes.rounded(g, [lanes.term(g, [Part(spread, largest)], multiplier)], shift)
     noise = lanes.clipped(g, steps, low, high)
     if op.weights.grids == 2:
