@@ -137,7 +137,7 @@ class MemberDraws:
         with g.scope(op.name):
             for site in (op.weights.site, op.weights.bias_site):
                 if site is not None and site not in known:
-                    known[site] = noise.epsilon(g, self.sites[site])
+                    known[site] = noise.epsilon(g, self.sites[site], x)
             found = sampled(g, lanes, op, constants, known[op.weights.site])
             if op.weights.bias_site is not None:
                 found["bias_steps"] = sampled_bias(g, lanes, constants, known[op.weights.bias_site])

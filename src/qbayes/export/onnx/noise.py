@@ -73,38 +73,44 @@ class NoiseSource(ABC):
     """Gives the noise of one draw, or of all draws of a member folded into the batch."""
 
     @abstractmethod
-    def keep(self, g: Graph, site: NoiseSite, batch_like: str) -> str:
-        """The bits of a mask, bool ``(batch, elements)``; the batch is that of the tensor ``batch_like``."""
+    def keep(self, g: Graph, site: NoiseSite, like: str) -> str:
+        """The bits of a mask, bool ``(batch, elements)``; the batch is that of the tensor ``like``."""
 
     @abstractmethod
-    def epsilon(self, g: Graph, site: NoiseSite) -> str:
+    def epsilon(self, g: Graph, site: NoiseSite, like: str) -> str:
         """The codes of ε in int8, in the shape of the site."""
 
 
 class NoiseInside(NoiseSource):
     """Uniform numbers of the runtime's own generator: they differ in every run.
 
-    A mask keeps where ``u ≥ p``; ε is the entry of the library's table at ``⌊4096 u⌋``. No optimiser may fold
-    a node that draws, whereas ONNX Runtime takes ``Dropout`` out of a model.
+    A mask keeps where ``u ≥ p``; ε is the entry of the library's table at ``⌊4096 u⌋``. ONNX Runtime takes
+    ``Dropout`` out of a model, but no node that draws. OpenVINO folds such a node where its shape is known
+    before a run, and makes one of two that are equal: shapes come from the input, and no two ranges are alike.
     """
 
-    def keep(self, g: Graph, site: NoiseSite, batch_like: str) -> str:
-        batch = g.node("Shape", batch_like, start=0, end=1)
-        shape = g.node("Concat", batch, g.whole(*site.shape), axis=0)
-        blank = g.node("ConstantOfShape", shape, value=g.zeros())
+    def keep(self, g: Graph, site: NoiseSite, like: str) -> str:
+        batch = g.node("Shape", like, start=0, end=1)
+        uniform, top = self._uniform(g, g.node("Concat", batch, g.whole(*site.shape), axis=0))
         rate = keep_threshold(site.rate) / (1 << THRESHOLD_BITS)
-        uniform = g.node("RandomUniformLike", blank, dtype=g.type_of(np.float32))
-        return g.node("GreaterOrEqual", uniform, g.constant(np.float32(rate)))
+        return g.node("GreaterOrEqual", uniform, g.constant(np.float32(rate * top)))
 
-    def epsilon(self, g: Graph, site: NoiseSite) -> str:
-        blank = g.node("ConstantOfShape", g.whole(*site.shape), value=g.zeros())
-        uniform = g.node("RandomUniformLike", blank, dtype=g.type_of(np.float32))
+    def epsilon(self, g: Graph, site: NoiseSite, like: str) -> str:
+        nothing = g.node("Mul", g.node("Shape", like, start=0, end=1), g.whole(0))
+        uniform, top = self._uniform(g, g.node("Add", nothing, g.whole(*site.shape)))
         count = 1 << INDEX_BITS
-        index = g.node("Floor", g.node("Mul", uniform, g.constant(np.float32(count))))
-        # a runtime's generator may reach 1.
+        index = g.node("Floor", g.node("Mul", uniform, g.constant(np.float32(count / top))))
+        # a runtime's generator may reach the end of its range.
         index = g.node("Min", index, g.constant(np.float32(count - 1)))
         table = g.constant(epsilon_table(site.bits), np.int8, "epsilon_table")
-        return g.node("Gather", table, g.cast(index, np.int32))
+        drawn = g.node("Gather", table, g.cast(index, np.int32))
+        return g.node("Reshape", drawn, g.whole(*site.shape))
+
+    def _uniform(self, g: Graph, shape: str) -> tuple[str, float]:
+        """Numbers from 0 to ``top``, which no other node of the model has."""
+        top = float(g.serial())
+        blank = g.node("ConstantOfShape", shape, value=g.zeros())
+        return g.node("RandomUniformLike", blank, dtype=g.type_of(np.float32), low=0.0, high=top), top
 
 
 class NoiseInputs(NoiseSource):
@@ -113,9 +119,9 @@ class NoiseInputs(NoiseSource):
     def __init__(self, tensors: Mapping[int, str]) -> None:
         self._tensors = tensors
 
-    def keep(self, g: Graph, site: NoiseSite, batch_like: str) -> str:
+    def keep(self, g: Graph, site: NoiseSite, like: str) -> str:
         flat = g.node("Reshape", self._tensors[site.site], g.whole(-1, *site.shape))
         return g.cast(flat, np.bool_)
 
-    def epsilon(self, g: Graph, site: NoiseSite) -> str:
+    def epsilon(self, g: Graph, site: NoiseSite, like: str) -> str:
         return g.node("Reshape", self._tensors[site.site], g.whole(*site.shape))

@@ -43,6 +43,7 @@ class Graph:
         self._outputs: list[Any] = []
         self._scope = ""
         self._count = 0
+        self._serial = 0
         self._outer: Graph | None = None
 
     @contextmanager
@@ -93,6 +94,13 @@ class Graph:
     def whole(self, *numbers: int) -> str:
         """A vector of int64, as shapes, axes and pads are given."""
         return self.constant(np.array(numbers, np.int64), name="shape")
+
+    def serial(self) -> int:
+        """A number from 1 on that is given once in the whole model."""
+        if self._outer is not None:
+            return self._outer.serial()
+        self._serial += 1
+        return self._serial
 
     def zeros(self) -> Any:
         """The attribute that fills a tensor with zeros of float32."""

@@ -158,8 +158,8 @@ class LimbLanes(Lanes):
                     product = Part(g.node("Mul", part.tensor, g.constant(limb)), most)
                     columns.setdefault(at, []).append(product)
         fixed = {} if offset is None else dict(_limbs(offset * factor))
-        if not columns and not fixed:
-            return g.node("Mul", terms[0].parts[0].tensor, self.number(g, 0))
+        if not columns:  # multipliers of 0: what is left has the shape of the tensor all the same
+            columns[0] = [Part(g.node("Mul", terms[0].parts[0].tensor, self.number(g, 0)), 0)]
         sums: dict[int, str] = {}
         for at in {*columns, *fixed}:
             products = columns.get(at, [])
