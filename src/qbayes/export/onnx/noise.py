@@ -86,7 +86,7 @@ class NoiseInside(NoiseSource):
 
     A mask keeps where ``u ≥ p``; ε is the entry of the library's table at ``⌊4096 u⌋``. ONNX Runtime takes
     ``Dropout`` out of a model, but no node that draws. OpenVINO folds such a node where its shape is known
-    before a run, and makes one of two that are equal: shapes come from the input, and no two ranges are alike.
+    before a run, and makes one of two that are equal: shapes come from the input, no two ranges are alike.
     """
 
     def keep(self, g: Graph, site: NoiseSite, like: str) -> str:

@@ -84,13 +84,15 @@ def open_exported(path: str | Path, runtime: str = "onnxruntime", threads: int =
 def read_model(path: str | Path) -> Any:
     """The model in a file, whole as it was written."""
     onnx = require_onnx()
+    from google.protobuf.message import DecodeError
+
     try:
         model = onnx.load_model_from_string(Path(path).read_bytes())
     except OSError as error:
         raise BadFile(
             "the model's file must be readable", f"{path}: {error.strerror or error}", "check the path"
         ) from None
-    except _parse_errors() as error:
+    except (DecodeError, UnicodeDecodeError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise BadFile("the file must be an ONNX model", f"{path}: {first}", _DAMAGED) from None
     hashes = [entry.value for entry in model.metadata_props if entry.key == HASH]
@@ -154,9 +156,3 @@ def _declared(model: Any, value: Any) -> tuple[np.dtype[Any], tuple[str | int, .
 
 def _spelled(axes: Sequence[str | int]) -> str:
     return "(" + ", ".join(map(str, axes)) + ")"
-
-
-def _parse_errors() -> tuple[type[Exception], ...]:
-    from google.protobuf.message import DecodeError
-
-    return DecodeError, UnicodeDecodeError
