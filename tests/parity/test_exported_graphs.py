@@ -18,7 +18,7 @@ from deployed.profile import FLOAT, INTEGER, narrow_ops, openvino_kernels, ort_k
 from handmade.programs import every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.subjects import NETWORKS, float_posterior, quantised, strays, task_of
-from qbayes.export.onnx import Options, export_onnx, noise_feeds, open_exported
+from qbayes.export.onnx import Options, export_onnx, noise_feeds, onnx_model, open_exported
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 
 pytest.importorskip("onnx")
@@ -121,6 +121,20 @@ def test_answers_are_those_of_the_reference(
             np.testing.assert_allclose(one, other, atol=2e-6 * size, rtol=1e-5)
         else:  # a code may differ by one here and there
             assert np.mean(np.abs(one - other) > 0.01 * size) <= 0.01, name
+
+
+def test_onnx_runtime_can_turn_the_weights_to_bytes_of_no_sign() -> None:
+    """The way out on processors whose products of a byte and an int8 saturate gives the same codes."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    program, x = program_of("lenet_paper", "mcd", "W8A7"), rows_of("lenet_paper")
+    model = onnx_model(program, Options("qoperator", "inputs", 2, ("codes",)))
+    feeds = {"x": x.numpy(), **noise_feeds(program, len(x), range(2))}
+    found: list[np.ndarray] = []
+    for entry in ("0", "1"):
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.x64quantprecision", entry)
+        found += onnxruntime.InferenceSession(model, options).run(None, feeds)
+    assert np.array_equal(*found)
 
 
 def test_onnx_runtime_gives_the_references_codes_end_to_end(tmp_path: Path) -> None:

@@ -51,30 +51,49 @@ def concat(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
 
 
 def add(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
-    found = _of_pairs(g, lanes, site, inputs)
-    if found is not None:
-        return found
+    return _by_pairs(g, lanes, site, inputs, _summed)
+
+
+def mul(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
+    return _by_pairs(g, lanes, site, inputs, _multiplied)
+
+
+def _summed(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
+    """The sum of codes in lanes."""
     multipliers = integers(site.constants["multipliers"])
     # Σ (q − Z) m = Σ q m − Σ Z m.
     offset = integers(-sum(z * m for z, m in zip(site.grids.zeros, multipliers.tolist(), strict=True)))
     widths = zip(inputs, multipliers.tolist(), site.grids.bits, strict=True)
-    terms = [
-        lanes.term(g, [Part(lanes.of(g, name), (1 << bits) - 1)], integers(m)) for name, m, bits in widths
-    ]
+    terms = [lanes.term(g, [Part(name, (1 << bits) - 1)], integers(m)) for name, m, bits in widths]
     return _rounded(g, lanes, site, lanes.rounded(g, terms, site.shift, offset))
 
 
-def mul(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
-    found = _of_pairs(g, lanes, site, inputs)
-    if found is not None:
-        return found
-    centred = [
-        g.node("Sub", lanes.of(g, name), lanes.number(g, zero))
-        for name, zero in zip(inputs, site.grids.zeros, strict=True)
-    ]
+def _multiplied(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
+    """The product of codes in lanes."""
+    pairs = zip(inputs, site.grids.zeros, strict=True)
+    centred = [g.node("Sub", name, lanes.number(g, zero)) for name, zero in pairs]
     product = Part(g.node("Mul", *centred), site.reach**2)
     term = lanes.term(g, [product], integers(site.constants["multiplier"]))
     return _rounded(g, lanes, site, lanes.rounded(g, [term], site.shift))
+
+
+def _by_pairs(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str], write: Write) -> str:
+    """A function of several codes; of two, by a table of all pairs where lanes ask for it.
+
+    The graph makes the table itself, from constants, when a runtime loads it: the file stays small.
+    """
+    if len(inputs) != 2 or 1 << sum(site.grids.bits) > lanes.most_entries:
+        return write(g, lanes, site, [lanes.of(g, name) for name in inputs])
+    counts = [1 << bits for bits in site.grids.bits]
+    shapes = ((-1, 1), (1, -1))
+    every = [
+        g.constant(np.arange(count).reshape(shape), lanes.dtype)
+        for count, shape in zip(counts, shapes, strict=True)
+    ]
+    table = g.node("Reshape", write(g, lanes, site, every), g.whole(-1))
+    first, second = (lanes.index(g, name) for name in inputs)
+    index = g.node("Add", g.node("Mul", first, g.constant(np.int32(counts[1]))), second)
+    return g.node("Gather", table, index)
 
 
 def avg_pool(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
@@ -215,18 +234,6 @@ def _table(site: Site) -> torch.Tensor:
 
 def _looked_up(g: Graph, lanes: Lanes, tensor: str, table: torch.Tensor) -> str:
     return g.node("Gather", g.constant(table, np.uint8, "table"), lanes.index(g, tensor))
-
-
-def _of_pairs(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str | None:
-    """A function of two codes by a table of all pairs; None where it would be too large."""
-    if len(inputs) != 2 or 1 << sum(site.grids.bits) > lanes.most_entries:
-        return None
-    a, b = (torch.arange(1 << bits, dtype=torch.uint8) for bits in site.grids.bits)
-    every = [pair.reshape(1, -1) for pair in torch.meshgrid(a, b, indexing="ij")]
-    table = site.op.run(every, site.grids, site.constants, _QUIET)[0]
-    first, second = (lanes.index(g, name) for name in inputs)
-    index = g.node("Add", g.node("Mul", first, g.constant(np.int32(len(b)))), second)
-    return g.node("Gather", g.constant(table, np.uint8, "table"), index)
 
 
 def _rounded(g: Graph, lanes: Lanes, site: Site, steps: str) -> str:

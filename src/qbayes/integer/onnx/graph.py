@@ -65,13 +65,16 @@ class Graph:
             self._nodes.append(self._helper.make_node("Identity", [tensor], [name], f"{name}/Identity"))
         self._outputs.append(self._value(name, dtype, shape))
 
-    def constant(self, numbers: Any, dtype: Any = None, name: str = "constant") -> str:
-        """A tensor that is part of the model; equal ones are kept once, outside of any loop."""
+    def constant(self, numbers: Any, dtype: Any = None, name: str = "constant", *, own: bool = False) -> str:
+        """A tensor that is part of the model; equal ones are kept once, outside of any loop.
+
+        With ``own`` no other node reads it.
+        """
         if self._outer is not None:
-            return self._outer.constant(numbers, dtype, name)
+            return self._outer.constant(numbers, dtype, name, own=own)
         array = np.ascontiguousarray(_array(numbers, dtype)).reshape(np.shape(numbers))
         key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
+        if own or key not in self._known:
             title = self._fresh(name)
             self._constants[title] = self.onnx.numpy_helper.from_array(array, title)
             self._known[key] = title

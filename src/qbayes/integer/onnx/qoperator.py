@@ -4,6 +4,9 @@ A Conv with bytes on both sides is ``QLinearConv``, whose float32 rescaling may 
 lies next to a rounding edge. Everything else (Linear, noise with an accumulator of its own, codes wider than
 a byte, negative multipliers) is ``MatMulInteger`` or ``ConvInteger`` with int32 sums, rescaled in float64:
 exactly the reference's codes. Wide input codes are read byte by byte, ``q = 256 h + l``.
+
+Weights and their zero-points belong to one node each: where 8-bit products saturate, ONNX Runtime can turn
+both to uint8 (``session.x64quantprecision``), and fails on tensors that nodes share.
 """
 
 from collections.abc import Sequence
@@ -64,7 +67,7 @@ def _quantised_conv(g: Graph, site: Site, x: str, codes: Codes) -> str:
     op = site.op
     assert isinstance(op, Conv)
     scale, of_weights, out_scale = scales_of(site)
-    weight = g.constant(codes.array, np.int8, "weight") if codes.array is not None else codes.tensor
+    weight = codes.tensor if codes.array is None else g.constant(codes.array, np.int8, "weight", own=True)
     # ONNX Runtime wants as many zero-points as scales.
     zeros = np.full(op.channels_out, codes.zero, np.int8)
     bias = g.constant(site.constants["bias"], np.int32, "bias")
@@ -77,7 +80,7 @@ def _quantised_conv(g: Graph, site: Site, x: str, codes: Codes) -> str:
             g.constant(np.float32(scale), name="scale"),
             g.constant(np.uint8(site.grids.zeros[0]), name="zero"),
         ),
-        *(weight, g.constant(of_weights, name="scales"), g.constant(zeros, name="zeros")),
+        *(weight, g.constant(of_weights, name="scales"), g.constant(zeros, name="zeros", own=True)),
         *(
             g.constant(np.float32(out_scale), name="scale"),
             g.constant(np.uint8(site.grids.zero), name="zero"),
@@ -126,13 +129,13 @@ def _bytes_of(g: Graph, site: Site, x: str) -> list[tuple[str, int, int]]:
 def _sums(g: Graph, site: Site, x: str, zero: int, codes: Codes) -> str:
     """``Σ (q_x − Z_x)(q_w − Z_w)`` in int32."""
     op = site.op
-    zeros = g.constant(np.uint8(zero), name="zero"), g.constant(np.int8(codes.zero), name="zero")
+    zeros = g.constant(np.uint8(zero), name="zero"), g.constant(np.int8(codes.zero), name="zero", own=True)
     if isinstance(op, Conv):
-        weight = g.constant(codes.array, np.int8, "weight") if codes.array is not None else codes.tensor
+        weight = codes.tensor if codes.array is None else g.constant(codes.array, np.int8, "weight", own=True)
         return g.node("ConvInteger", x, weight, *zeros, **conv_attributes(op))
     assert isinstance(op, Linear)
     if codes.array is not None:
-        weight = g.constant(codes.array.T, np.int8, "weight")
+        weight = g.constant(codes.array.T, np.int8, "weight", own=True)
     else:
         weight = g.node("Transpose", codes.tensor, perm=(1, 0))
     return g.node("MatMulInteger", x, weight, *zeros)
