@@ -45,12 +45,11 @@ def run_model(model: bytes, runtime: str, feeds: Mapping[str, np.ndarray]) -> di
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, dict(feeds)), strict=True))
-    import openvino
+    from qbayes.integer.backends.openvino import EXACT, core
 
-    from qbayes.integer.backends.openvino import EXACT
-
-    core = openvino.Core()
-    compiled = core.compile_model(core.read_model(model, b""), "CPU", {**EXACT, "INFERENCE_NUM_THREADS": 1})
+    compiled = core().compile_model(
+        core().read_model(model, b""), "CPU", {**EXACT, "INFERENCE_NUM_THREADS": 1}
+    )
     found = compiled.create_infer_request().infer(dict(feeds))
     names = [name for output in compiled.outputs for name in output.get_names() if name.startswith("value:")]
     return {name: np.array(found[name]) for name in names}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qbayes.integer.backends.openvino import EXACT
+from qbayes.integer.backends.openvino import EXACT, core
 from qbayes.integer.ops import Weighted
 from qbayes.integer.program import Program
 from qbayes.quant.affine import MOST_BITS
@@ -44,10 +44,7 @@ def ort_kernels(model: bytes, feeds: Mapping[str, np.ndarray], folder: Path) -> 
 
 def openvino_kernels(model: bytes) -> list[tuple[str, str]]:
     """(original nodes, kernel) of every matrix product in the compiled graph."""
-    import openvino
-
-    core = openvino.Core()
-    compiled = core.compile_model(core.read_model(model, b""), "CPU", EXACT)
+    compiled = core().compile_model(core().read_model(model, b""), "CPU", EXACT)
     infos = [node.get_rt_info() for node in compiled.get_runtime_model().get_ordered_ops()]
     return [
         (info["originalLayersNames"].astype(str), info["primitiveType"].astype(str))

@@ -85,12 +85,9 @@ def runner(model: bytes, runtime: str) -> Any:
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))
-    import openvino
+    from qbayes.integer.backends.openvino import EXACT, core
 
-    from qbayes.integer.backends.openvino import EXACT
-
-    core = openvino.Core()
-    request = core.compile_model(core.read_model(model, b""), "CPU", EXACT).create_infer_request()
+    request = core().compile_model(core().read_model(model, b""), "CPU", EXACT).create_infer_request()
     names = [value.name for value in onnx.load_model_from_string(model).graph.output]
 
     def run(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,5 +1,10 @@
 """``onnxruntime`` and ``openvino`` as backends against ``reference``: they pass what ``onednn`` passes."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -130,6 +135,32 @@ def test_answers_do_not_depend_on_the_batch_or_on_kept_draws(name: str) -> None:
     whole = torch.as_tensor(load(program, name).outputs(x, 4, 2))
     parts = torch.as_tensor(load(program, name, frozen_draws=4).outputs(x, 4, 2, 0, 3))
     assert torch.equal(whole, parts)
+
+
+INTERRUPTED = """
+import gc, os, signal
+from handmade.programs import every_op
+from qbayes.integer.posterior import load
+
+make = every_op(4, members=2)
+program = make.program(make.ops[-1].output)
+for _ in range(2):
+    load(program, "openvino").outputs(make.inputs(2), 2, 0)
+    gc.collect()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_ctrl_c_still_works_after_openvino() -> None:
+    pytest.importorskip("openvino")
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "stopped", done.stderr
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])

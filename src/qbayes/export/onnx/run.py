@@ -15,7 +15,7 @@ from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.export.onnx.metadata import HASH, content_hash, read_metadata
 from qbayes.export.onnx.noise import NoiseSite, noise_sites
 from qbayes.export.onnx.write import INPUT
-from qbayes.integer.backends.openvino import EXACT
+from qbayes.integer.backends.openvino import EXACT, core
 from qbayes.integer.onnx.extras import require
 from qbayes.integer.onnx.graph import require_onnx
 from qbayes.integer.program import Program
@@ -134,11 +134,8 @@ def _onnxruntime(model: bytes, names: list[str], threads: int) -> Callable[[Arra
 
 
 def _openvino(model: bytes, names: list[str], threads: int) -> Callable[[Arrays], dict[str, np.ndarray]]:
-    import openvino
-
-    core = openvino.Core()
     settings = {**EXACT, **({"INFERENCE_NUM_THREADS": threads} if threads else {})}
-    compiled: Any = core.compile_model(core.read_model(model, b""), "CPU", settings)
+    compiled: Any = core().compile_model(core().read_model(model, b""), "CPU", settings)
 
     def run(feeds: Arrays) -> dict[str, np.ndarray]:
         found = compiled.create_infer_request().infer(dict(feeds))

@@ -57,13 +57,22 @@ def products_saturate() -> bool:
     return saturates(QDQ, compiled)
 
 
-def compiled(model: bytes) -> Run:
-    """A compiled model that any thread may run: each has a request of its own."""
+@functools.cache
+def core() -> Any:
+    """OpenVINO itself, once for the process and never let go.
+
+    Each of its cores gives the thread a stack for signals; when several of them end in another order than
+    they began, the thread is left with one that is gone, and the next signal (Ctrl-C) ends the process.
+    """
     import openvino
 
-    core = openvino.Core()
+    return openvino.Core()
+
+
+def compiled(model: bytes) -> Run:
+    """A compiled model that any thread may run: each has a request of its own."""
     options = {**EXACT, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    made: Any = core.compile_model(core.read_model(model, b""), "CPU", options)
+    made: Any = core().compile_model(core().read_model(model, b""), "CPU", options)
     own = threading.local()
 
     def run(feeds: Feeds) -> np.ndarray:
