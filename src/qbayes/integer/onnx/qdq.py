@@ -69,12 +69,26 @@ def _quantised(g: Graph, site: Site, total: str) -> str:
 def _unpadded(g: Graph, site: Site, x: str) -> str:
     """The input in real numbers ``S q``, its borders made of the code Z where the op pads."""
     op, zero = site.op, site.grids.zeros[0]
-    if isinstance(op, Conv) and any(op.padding) and zero:
+    if isinstance(op, Conv) and any(op.padding) and (zero or _picks(op)):
         x = g.node("Pad", x, g.whole(0, 0, *op.padding, 0, 0, *op.padding), g.constant(np.uint8(zero)))
+    if isinstance(op, Conv) and _picks(op):
+        axes = range(2, 2 + len(op.kernel))
+        ends = [np.iinfo(np.int64).max for _ in axes]
+        starts = g.whole(*(0 for _ in axes))
+        x = g.node("Slice", x, starts, g.whole(*ends), g.whole(*axes), g.whole(*op.stride))
     if isinstance(op, Linear) and _in_columns(site):
         x = g.node("Reshape", x, g.whole(-1, op.features_in, 1, 1))
     scale = g.constant(np.float32(scales_of(site)[0]))
     return g.node("DequantizeLinear", x, scale, g.constant(np.uint8(0)))
+
+
+def _picks(op: Conv) -> bool:
+    """Whether a Conv only reads every n-th position.
+
+    They are picked before it: OpenVINO would do so too, but between the dequantiser and the Conv, which then
+    runs in float32.
+    """
+    return all(n == 1 for n in op.kernel) and any(n > 1 for n in op.stride)
 
 
 def _real_sums(
@@ -142,8 +156,10 @@ def _conv(g: Graph, site: Site, x: str, weight: str) -> str:
     if not isinstance(op, Conv):
         return g.node("Conv", x, weight)
     attributes = conv_attributes(op)
-    if site.grids.zeros[0]:
+    if site.grids.zeros[0] or _picks(op):
         attributes["pads"] = (0,) * (2 * len(op.kernel))
+    if _picks(op):
+        attributes["strides"] = (1,) * len(op.kernel)
     return g.node("Conv", x, weight, **attributes)
 
 
