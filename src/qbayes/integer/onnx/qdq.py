@@ -48,8 +48,12 @@ def write_weighted(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) ->
 
 
 def _in_columns(site: Site) -> bool:
-    """Whether a Linear runs as a 1×1 Conv over (lines, features, 1, 1)."""
-    return isinstance(site.op, Linear) and site.op.is_stochastic
+    """Whether a Linear runs as a 1×1 Conv over (lines, features, 1, 1).
+
+    Drawn weights do, and rows of several axes: behind a transposition OpenVINO does not see that codes are
+    bytes, and multiplies in float32.
+    """
+    return isinstance(site.op, Linear) and (site.op.is_stochastic or len(site.shapes[0]) > 1)
 
 
 def _along(site: Site) -> tuple[int, ...]:
