@@ -24,10 +24,6 @@ class Dialect:
     def writers(self) -> dict[type[Op], Write]:
         return {**BETWEEN, Conv: self.weighted, Linear: self.weighted}
 
-    def lacks(self, op: Op) -> bool:
-        """Whether no ONNX nodes are known for this kind of op."""
-        return type(op) not in self.writers
-
     def write(self, g: Graph, site: Site, inputs: Sequence[str]) -> str:
         """Add the nodes of one op; gives the name of its codes."""
         with g.scope(site.op.name):

@@ -12,7 +12,6 @@ from qbayes.integer.onnx.lanes import Lanes, Part, integers
 from qbayes.integer.onnx.site import Site
 from qbayes.integer.ops.base import Constants
 from qbayes.integer.ops.weighted import Weighted
-from qbayes.integer.ops.weights import Weights
 
 _LEAST, _MOST = -128, 127
 
@@ -62,10 +61,6 @@ def drawn_codes(site: Site, name: str) -> Codes:
         return _known(site.constants["mean"].numpy().astype(np.int64))
     size = max(abs(limit - zero) for limit in op.weights.limits)
     return Codes(None, site.noise[name], zero, size * int(np.prod(op.weight_shape[1:])), size)
-
-
-def epsilon_names(weights: Weights) -> tuple[str, ...]:
-    return ("epsilon",) if weights.bias_site is None else ("epsilon", "bias_epsilon")
 
 
 def sampled(g: Graph, lanes: Lanes, op: Weighted, constants: Constants, epsilon: str) -> dict[str, str]:
