@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 
 from qbayes.bench.subjects import make_subject
-from qbayes.export.c.target import RUNTIME, CTarget
 from qbayes.export.c.weighted import layer_of
+from qbayes.export.targets.c import RUNTIME, CTarget
 from qbayes.integer.ops import Linear, Mask, MaxPool, Op, Weighted
 from qbayes.integer.program import Program
 from qbayes.noise import keep_threshold

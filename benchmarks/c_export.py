@@ -21,7 +21,7 @@ import torch
 from qbayes.bench.subjects import make_subject
 from qbayes.bench.timing import Way, interleaved
 from qbayes.export.c.selftest import record
-from qbayes.export.c.target import CTarget
+from qbayes.export.targets.c import CTarget
 from qbayes.integer.posterior import load
 from qbayes.integer.program import Program
 from qbayes.quant.precision import Precision

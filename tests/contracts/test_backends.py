@@ -4,12 +4,14 @@ import math
 
 import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import BACKENDS, able, choose
 from qbayes.integer.compare import compare_ops, distances, record_ops
+from qbayes.integer.onnx.extras import EXTRA_OF, missing
 from qbayes.integer.ops import OPS
 from qbayes.integer.posterior import load
 from qbayes.integer.program import Program
@@ -18,13 +20,22 @@ from qbayes.integer.verify import verify
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
+def every_backend() -> list[ParameterSet]:
+    """The shelf; what stands on an extra that is not installed is skipped, and says so."""
+    reasons = {name: missing(name) if name in EXTRA_OF else None for name in sorted(BACKENDS)}
+    return [
+        pytest.param(name, marks=pytest.mark.skip(reason=reason) if reason else ())
+        for name, reason in reasons.items()
+    ]
+
+
 def made(bits: int, out_bits: int | None = None) -> tuple[Maker, Program]:
     make = every_op(bits, members=2, out_bits=out_bits)
     return make, make.program(make.ops[-1].output)
 
 
 def test_the_shelf_holds_the_backends() -> None:
-    assert {"reference", "onednn"} <= set(BACKENDS)
+    assert {"reference", "onednn", "onnxruntime", "openvino"} <= set(BACKENDS)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -34,7 +45,7 @@ def test_the_programs_of_these_tests_are_right(bits: int) -> None:
     assert {op.kind for op in program.ops} == set(OPS)
 
 
-@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("name", every_backend())
 @pytest.mark.parametrize("bits", range(2, 9))
 def test_every_op_stays_within_the_stated_tolerance(name: str, bits: int) -> None:
     make, program = made(bits)
@@ -45,7 +56,7 @@ def test_every_op_stays_within_the_stated_tolerance(name: str, bits: int) -> Non
     assert not apart
 
 
-@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("name", every_backend())
 @pytest.mark.parametrize("out_bits", [9, 16])
 @pytest.mark.parametrize("kind", ["linear", "conv"])
 @pytest.mark.parametrize("grids", [None, 0, 1, 2])
@@ -65,7 +76,7 @@ def test_wide_outputs_are_exact(name: str, out_bits: int, kind: str, grids: int 
     assert 255 < int(codes.max()) < 1 << out_bits
 
 
-@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("name", every_backend())
 def test_draws_differ_and_come_again(name: str) -> None:
     make, program = made(8)
     deployed = load(program, name)
@@ -76,7 +87,7 @@ def test_draws_differ_and_come_again(name: str) -> None:
     assert not torch.equal(first, torch.as_tensor(deployed.outputs(x, 6, 4)))
 
 
-@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("name", every_backend())
 def test_a_backend_tells_how_it_runs_every_op(name: str) -> None:
     _, program = made(4)
     backend = choose(name, program, CPU)

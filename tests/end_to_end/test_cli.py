@@ -200,13 +200,15 @@ def test_own_data_and_own_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.
 
 def test_list_names_every_member_with_its_options(cli: Cli) -> None:
     everything = cli("list", "--json").json
-    assert set(everything) == {"methods", "networks", "tasks", "metrics", "quantizers", "backends"}
+    shelves = {"methods", "networks", "tasks", "metrics", "quantizers", "backends", "targets"}
+    assert set(everything) == shelves
+    assert "onnx" in everything["targets"]
     assert set(everything["methods"]) == {"pointwise", "mcd", "bbb", "sghmc"}
     assert everything["methods"]["mcd"]["options"]["rate"] == qb.method("mcd").to_json()["rate"]
     assert everything["networks"]["lenet"]["options"] == {"style": "paper", "noise": "row"}
     assert everything["tasks"]["digits"]["options"]["split"] == 0
     assert set(everything["quantizers"]) == {"minmax", "ema", "percentile", "mse", "lsq"}
-    assert set(everything["backends"]) == {"reference", "onednn"}
+    assert set(everything["backends"]) == {"reference", "onednn", "onnxruntime", "openvino"}
     assert everything["backends"]["reference"]["tolerance"] == {"codes": 0, "share_equal": 1.0}
     shown = cli("list", "methods").out
     assert "Monte Carlo dropout" in shown

@@ -186,8 +186,6 @@ def test_shelf_members_are_called_like_their_files() -> None:
         folder = SRC.parent.joinpath(*package.split("."))
         files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
         members = set(shelf)
-        # a member of several files is a folder under its own name.
-        files |= {path.parent.name for path in folder.glob("*/__init__.py")} & members
         assert members <= files, f"members of the shelf '{shelf.kind}' that no file is called after"
         assert files - members <= imported_within(folder, package), (
             f"files of {package} that register nothing"

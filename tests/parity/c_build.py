@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from qbayes.export.c.selftest import Recorded, record
-from qbayes.export.c.target import CTarget
+from qbayes.export.targets.c import CTarget
 from qbayes.integer.program import Program
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror")

@@ -12,7 +12,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from parity.c_build import exported, needs, run
 from parity.subjects import float_posterior, quantised
 from qbayes.export.c.sizes import CODE_BYTES, STACK_BYTES, size_of
-from qbayes.export.c.target import CTarget
+from qbayes.export.targets.c import CTarget
 from qbayes.integer.program import Program
 
 BOARD = Path(__file__).resolve().parents[2] / "examples" / "small-device"

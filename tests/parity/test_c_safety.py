@@ -9,7 +9,7 @@ import pytest
 
 from handmade.programs import Maker, every_op
 from parity.c_build import SANITIZED, STRICT, compilers, exported, needs_compiler, run
-from qbayes.export.c.target import RUNTIME, TEMPLATES
+from qbayes.export.targets.c import RUNTIME, TEMPLATES
 from qbayes.integer import ops
 from qbayes.integer.program import Program
 

@@ -14,7 +14,7 @@ from qbayes.export import TARGETS, make_target
 from qbayes.export.c.names import check_name, renamed
 from qbayes.export.c.plan import Need, arrange, live, steps_of
 from qbayes.export.c.sizes import CODE_BYTES, parse_bytes, size_of
-from qbayes.export.c.target import CTarget
+from qbayes.export.targets.c import CTarget
 from qbayes.integer import ops
 from qbayes.integer.program import Program
 

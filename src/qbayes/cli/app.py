@@ -17,7 +17,7 @@ from qbayes.cli.lower import lower
 from qbayes.cli.predict import predict
 from qbayes.cli.quantize import quantize
 from qbayes.cli.study import study_app
-from qbayes.cli.study_export import export as study_export
+from qbayes.cli.study_export import export as export_study
 
 app = typer.Typer(
     name="qbayes",
@@ -30,11 +30,11 @@ app.command("fit")(fit)
 app.command("quantize")(quantize)
 app.command("lower")(lower)
 app.command("inspect")(inspect)
+app.command("export")(export)
 app.command("evaluate")(evaluate)
 app.command("predict")(predict)
 app.command("bench")(bench)
-app.command("export")(export)
-study_app.command("export")(study_export)
+study_app.command("export")(export_study)
 app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
 app.command("list")(list_shelves)

@@ -1,4 +1,4 @@
-"""``qbayes export``: a program in another form, for a machine that has no qbayes."""
+"""``qbayes export``: a program in another form, for runtimes and machines that have no qbayes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,25 +14,54 @@ def export(
     program: Annotated[
         Path, typer.Argument(metavar="PROGRAM", help="A .qbayes file, or the folder of 'qbayes quantize'.")
     ],
-    place: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go: a new or empty folder.")],
-    target: Annotated[str, typer.Option(help="What to make: c.")],
+    place: Annotated[
+        Path, typer.Argument(metavar="PLACE", help="onnx: the file to write. c: a new or empty folder.")
+    ],
+    target: Annotated[str, typer.Option(help="What to export to: see 'qbayes list targets'.")],
+    dialect: Annotated[
+        str | None, typer.Option(help="onnx: qoperator (ONNX Runtime, by default) or qdq (OpenVINO).")
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(help="onnx: inside (the graph draws, by default) or inputs (masks and ε are inputs)."),
+    ] = None,
+    draws: Annotated[int | None, typer.Option(help="onnx: draws in the graph, 20 by default.")] = None,
+    outputs: Annotated[
+        str | None,
+        typer.Option(help="onnx: of mean, variance, entropy, mutual_information, draws, codes; by commas."),
+    ] = None,
+    members: Annotated[
+        str | None, typer.Option(help="onnx: batch (all in one file, by default) or files (one file each).")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="c: prefix of every function and file.")] = None,
     flash: Annotated[str | None, typer.Option(help="c: most flash that it may take, such as 256k.")] = None,
     ram: Annotated[str | None, typer.Option(help="c: most RAM that it may take, such as 64k.")] = None,
     network: options.OwnNetwork = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over files in the folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Turn a program into files that run without qbayes.
+    """Turn a program into files that run without qbayes, with its randomness intact.
 
     \b
     Examples:
-      qbayes export mcd.qbayes firmware/network --target c
+      qbayes export mcd.qbayes mcd.onnx --target onnx --draws 50 --outputs mean,entropy
+      qbayes export mcd.qbayes mcd.onnx --target onnx --dialect qdq --noise inputs
       qbayes export mcd.qbayes firmware/network --target c --flash 256k --ram 64k --name gesture
     """
     from qbayes.export import make_target
 
-    chosen = make_target(target, **options.given(name=name, flash=flash, ram=ram))
+    named = None if outputs is None else tuple(part.strip() for part in outputs.split(","))
+    given = options.given(
+        dialect=dialect,
+        noise=noise,
+        draws=draws,
+        outputs=named,
+        members=members,
+        name=name,
+        flash=flash,
+        ram=ram,
+    )
+    chosen = make_target(target, **given)
     written = chosen.write(open_program(program, network), place, overwrite=force)
     if as_json:
         print_json(written.facts)

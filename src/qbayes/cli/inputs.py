@@ -153,8 +153,9 @@ def open_answering(
     if backend not in (None, "auto"):
         BACKENDS[backend]
     if backend is not None or is_program(path):
-        # onednn has no other place to run, so that "auto" can only mean the CPU.
-        place = choose_device("cpu" if device == "auto" and backend == "onednn" else device)
+        # of the backends, reference alone has another place to run: "auto" can only mean the CPU for others.
+        on_cpu = device == "auto" and backend not in (None, "auto", "reference")
+        place = choose_device("cpu" if on_cpu else device)
         program = open_program(path, network)
         return qb.load(program, backend or "auto", frozen_draws=frozen_draws, device=place)
     if frozen_draws:

@@ -11,7 +11,7 @@ import typer
 
 from qbayes.cli.console import check_choice, out, print_json
 
-SHELVES = ("methods", "networks", "tasks", "metrics", "quantizers", "backends")
+SHELVES = ("methods", "networks", "tasks", "metrics", "quantizers", "backends", "targets")
 # how an option, or the member itself, is named on the command line.
 _HOW = {
     "methods": "set an option with: qbayes fit … --set key=value",
@@ -19,6 +19,7 @@ _HOW = {
     "tasks": "set an option with: qbayes fit … --task-set key=value",
     "quantizers": "choose one with: qbayes quantize … --set weight_range=name --set activation_range=name",
     "backends": "choose one with: qbayes evaluate model.qbayes --backend name",
+    "targets": "choose one with: qbayes export --target name model.qbayes FILE",
 }
 
 
@@ -26,7 +27,7 @@ def list_shelves(
     shelf: Annotated[str | None, typer.Argument(help=f"{', '.join(SHELVES)}; by default all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """List methods, networks, tasks, metrics, range quantisers and backends, with their options.
+    """List methods, networks, tasks, metrics, range quantisers, backends and targets, with their options.
 
     \b
     Examples:
@@ -122,6 +123,12 @@ def _backend(kind: type[Any]) -> dict[str, Any]:
     return {"summary": _first_sentence(kind.__doc__), "tolerance": tolerance}
 
 
+def _targets() -> dict[str, Any]:
+    from qbayes.export.base import TARGETS
+
+    return {name: {"summary": TARGETS[name].summary} for name in TARGETS}
+
+
 _READERS = {
     "methods": _methods,
     "networks": _networks,
@@ -129,6 +136,7 @@ _READERS = {
     "metrics": _metrics,
     "quantizers": _quantizers,
     "backends": _backends,
+    "targets": _targets,
 }
 
 

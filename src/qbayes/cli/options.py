@@ -21,7 +21,9 @@ NoiseSeed = Annotated[int, typer.Option(help="Key of the noise.")]
 Draws = Annotated[int, typer.Option(help="Draws from the posterior.")]
 BackendName = Annotated[
     str | None,
-    typer.Option(help="Run on integers by auto, reference or onednn; a quantised folder is lowered for it."),
+    typer.Option(
+        help="Run on integers, a quantised folder too, by auto, reference, onednn, onnxruntime or openvino."
+    ),
 ]
 
 BatchSize = Annotated[int | None, typer.Option(help="Rows in a step.")]

@@ -1,4 +1,4 @@
-"""Programs in other forms, for other machines: one member of the shelf a target."""
+"""Programs in other forms, for other runtimes and machines; ``TARGETS`` finds the writers by name."""
 
 from qbayes.export.base import TARGETS, Target, Written, make_target
 

@@ -2,12 +2,13 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from qbayes.errors import BadInput, nearest
+from qbayes.errors import BadFile, BadInput, nearest
+from qbayes.integer.ops import OPS, Op
 from qbayes.integer.program import Program
 from qbayes.registry import Shelf
 
@@ -22,14 +23,24 @@ class Written:
 
 
 class Target(ABC):
-    """A member of the shelf is a frozen dataclass: its fields are what a user may choose."""
+    """A form in which programs leave the library.
+
+    A member of the shelf is a frozen dataclass: its fields are what a user may choose.
+    """
+
+    summary: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def ops(cls) -> frozenset[str]:
+        """The kinds of ops that it can express."""
 
     @abstractmethod
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         """Write the program to ``place``; ``overwrite`` may replace what an earlier export left there."""
 
 
-TARGETS: Shelf[type[Target]] = Shelf("export target", "qbayes.export")
+TARGETS: Shelf[type[Target]] = Shelf("export target", "qbayes.export.targets")
 
 
 def make_target(name: str, /, **options: Any) -> Target:
@@ -42,3 +53,31 @@ def make_target(name: str, /, **options: Any) -> Target:
                 f"an option must be one that the target '{name}' has", f"'{option}'", nearest(option, known)
             )
     return kind(**options)
+
+
+def require_ops(program: Program, target: str, known: set[type[Op]]) -> None:
+    """Raise where the program has an op that the target lacks, with the targets that have it."""
+    for op in program.ops:
+        if type(op) not in known:
+            able = [name for name in TARGETS if op.kind in TARGETS[name].ops()]
+            do = f"export to {' or '.join(able)}" if able else "change the layer; no target has this op"
+            raise BadInput(
+                f"every op of the program must be one that the target '{target}' has",
+                f"'{op.name}', a {op.kind}",
+                do,
+            )
+
+
+def kinds(known: set[type[Op]]) -> frozenset[str]:
+    return frozenset(kind for kind, op in OPS.items() if op in known)
+
+
+def check_new_files(paths: Sequence[Path], *, force: bool) -> None:
+    """Raise unless all files can be written without losing anything."""
+    for path in paths:
+        if path.is_dir():
+            raise BadFile("the target must be a file", f"the folder {path}", "choose another path")
+        if path.exists() and not force:
+            raise BadFile(
+                "the target file must be new", f"{path} exists", "choose another path, or pass --force"
+            )

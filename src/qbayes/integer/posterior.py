@@ -65,8 +65,9 @@ def load(
 ) -> ProgramPosterior:
     """A program, or the file of one, ready to predict.
 
-    ``backend`` is ``auto``, ``reference`` or ``onednn``. ``frozen_draws`` keeps the packed weights of up to
-    that many draws of Gaussian layers for later calls with the same seed: memory for speed, the same answers.
+    ``backend`` is ``auto``, ``reference``, ``onednn``, ``onnxruntime`` or ``openvino``. ``frozen_draws``
+    keeps the packed weights of up to that many draws of Gaussian layers for later calls with the same seed:
+    memory for speed, the same answers.
     """
     if not isinstance(frozen_draws, Integral) or frozen_draws < 0:
         raise BadInput("frozen_draws must be a whole number of at least 0", f"{frozen_draws!r}", "change it")

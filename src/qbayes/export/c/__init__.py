@@ -1,5 +1,1 @@
-"""The target ``c``: a program as plain C99 for machines without an operating system, a heap or floats."""
-
-from qbayes.export.c.target import CTarget
-
-__all__ = ["CTarget"]
+"""A program as plain C99: the generator, its runtime of headers, and what a board needs."""

@@ -1,4 +1,4 @@
-"""``qbayes export``: from a program to C that compiles, and refusals in three parts."""
+"""``qbayes export --target c``: from a program to C that compiles, and refusals in three parts."""
 
 import os
 import shutil

@@ -6,16 +6,18 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from qbayes.errors import BadFile
 from qbayes.export.base import TARGETS, Target, Written
 from qbayes.export.c import header, selftest, sizes
 from qbayes.export.c.names import DEFAULT, check_name, renamed
 from qbayes.export.c.source import Network, network_of
+from qbayes.integer.ops import OPS
 from qbayes.integer.program import Program
 
-_HERE = Path(__file__).parent
-RUNTIME, TEMPLATES = _HERE / "runtime", _HERE / "templates"
+_GENERATOR = Path(header.__file__).parent
+RUNTIME, TEMPLATES = _GENERATOR / "runtime", _GENERATOR / "templates"
 # rows of weights that are held unpacked: the fewer, the less memory, and the more often inputs are gathered.
 _ROWS = (4, 2, 1)
 _RECORDED_ROWS, _RECORDED_DRAWS = 2, 4
@@ -27,9 +29,16 @@ _MOST_RECORDED = 20_000  # numbers in the self-test: large inputs are recorded o
 class CTarget(Target):
     """Plain C99 for small devices; ``flash`` and ``ram`` are limits such as ``256k``."""
 
+    summary: ClassVar[str] = "plain C99 for small devices, bit for bit the reference's answers"
+
     name: str = DEFAULT
     flash: str | None = None
     ram: str | None = None
+
+    @classmethod
+    def ops(cls) -> frozenset[str]:
+        """All: an op without a form in C would be an error of ours."""
+        return frozenset(OPS)
 
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         check_name(self.name)

@@ -1,0 +1,1 @@
+"""The targets that a program can be exported to, one file each."""

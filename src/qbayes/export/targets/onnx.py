@@ -1,0 +1,41 @@
+"""The target ``onnx``: models for ONNX Runtime, OpenVINO and whatever else reads ONNX."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import ClassVar
+
+from qbayes.export.base import TARGETS, Target, Written, kinds
+from qbayes.export.onnx.options import Options
+from qbayes.integer.onnx.dialect import QOPERATOR
+from qbayes.integer.program import Program
+
+
+@TARGETS.register("onnx")
+@dataclass(frozen=True)
+class OnnxTarget(Options, Target):
+    """One ``.onnx`` file, or one for each member."""
+
+    summary: ClassVar[str] = "ONNX models, with noise and statistics in the graph"
+
+    @classmethod
+    def ops(cls) -> frozenset[str]:
+        return kinds(set(QOPERATOR.writers))
+
+    def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
+        from qbayes.export.onnx import export_onnx
+        from qbayes.integer.onnx.graph import OPSET
+
+        chosen = Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
+        files = export_onnx(program, place, chosen, force=overwrite)
+        sizes = {str(path): path.stat().st_size for path in files}
+        lines = [f"{path}: {size:,} bytes" for path, size in sizes.items()]
+        lines.append(f"opset {OPSET}, dialect {self.dialect}, noise {self.noise}, {self.draws} draws")
+        facts = {
+            "target": "onnx",
+            "bytes": sizes,
+            "opset": OPSET,
+            "dialect": self.dialect,
+            "noise": self.noise,
+            "draws": self.draws,
+        }
+        return Written(tuple(files), facts, tuple(lines))

@@ -1,0 +1,82 @@
+"""A kernel that hands one op to a runtime for ONNX models, as a model of its own.
+
+Weights and masks are drawn as everywhere else and go in as tensors, so that a backend's draws are those of
+the reference.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qbayes.integer.backends.base import Drawn, Kernel
+from qbayes.integer.backends.reference import rows_of_draws
+from qbayes.integer.kernels_build import threads_for
+from qbayes.integer.onnx.dialect import Dialect
+from qbayes.integer.onnx.single import input_name, noise_types, single_op
+from qbayes.integer.onnx.site import Site
+from qbayes.integer.ops.base import Constants, Grids, Noise, Op
+from qbayes.integer.ops.mask import Mask
+from qbayes.integer.ops.weighted import Weighted
+
+Feeds = Mapping[str, np.ndarray]
+# Runs a model on named arrays and gives its one output.
+Run = Callable[[Feeds], np.ndarray]
+
+
+def bare_site(op: Op, grids: Grids, constants: Constants, shapes: Sequence[tuple[int, ...]]) -> Site:
+    """An op outside its program: what codes mean does not change a code, so they count in steps of 1."""
+    site = Site(op, grids, constants, tuple(shapes), op.out_shape(shapes), 1.0, 1.0)
+    return replace(site, noise={name: name for name in noise_types(site)})
+
+
+class RuntimeKernel(Kernel):
+    """One op in a runtime; ``make`` loads the bytes of its model."""
+
+    def __init__(
+        self,
+        op: Op,
+        grids: Grids,
+        constants: Constants,
+        shapes: Sequence[tuple[int, ...]],
+        dialect: Dialect,
+        make: Callable[[bytes], Run],
+        how: str,
+    ) -> None:
+        super().__init__(op, grids, constants, how)
+        site = bare_site(op, grids, constants, shapes)
+        self._run = make(single_op(dialect, site))
+        self._weighted = op if isinstance(op, Weighted) and op.is_stochastic else None
+        # every draw meets the rows by itself, so that they need not be repeated.
+        self.takes_shared = self._weighted is not None
+
+    @property
+    def draws_weights(self) -> bool:
+        return self._weighted is not None
+
+    def draw(self, seed: int, draw: int) -> Drawn:
+        """The codes of one draw as arrays."""
+        op = self._weighted
+        assert op is not None
+        drawn = op.weights.draw(self.constants, seed, draw, threads_for(math.prod(op.weight_shape)))
+        feeds = {name: drawn[name].numpy() for name in ("weight", "noise") if name in drawn}
+        if op.weights.bias_site is not None:
+            steps = drawn["bias"].long() - self.constants["bias"].long()
+            feeds["bias_steps"] = steps.to(torch.int32).numpy()
+        return feeds
+
+    def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
+        if self._weighted is not None:
+            pairs = zip(rows_of_draws(inputs[0], noise), drawn, strict=True)
+            return torch.cat([self._codes([rows], one) for rows, one in pairs])
+        if isinstance(self.op, Mask):
+            keep = self.op.keep(inputs[0].shape, noise)
+            return self._codes(inputs, {"keep": keep.numpy()})
+        return self._codes(inputs, {})
+
+    def _codes(self, inputs: Sequence[Tensor], noise: Feeds) -> Tensor:
+        codes = {input_name(at): x.contiguous().numpy() for at, x in enumerate(inputs)}
+        return torch.from_numpy(self._run({**codes, **noise}))
