@@ -100,7 +100,7 @@ def test_a_score_that_is_not_finite_is_measured_and_written(monkeypatch: pytest.
     likelihood = SimpleNamespace(to_json=lambda: {"classes": 10})
     task: Any = SimpleNamespace(kind="classification", signature=SimpleNamespace(likelihood=likelihood))
     deployed: Any = None
-    row = measured.measured_row({**run, "evaluate": {}}, found, task, deployed)
+    row = measured.measured_row({**run, "quantise": {}, "evaluate": {}}, found, task, deployed)
     kept = json.loads(json.dumps(row, allow_nan=False))
     assert (kept["error"], kept["nll"], kept["rotation/1/nll"]) == (0.9, "inf", "nan")
 
