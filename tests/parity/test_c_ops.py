@@ -237,3 +237,15 @@ def test_the_largest_codes_meet_the_largest_weights() -> None:
     program = make.program(make.linear(make.input, 2, relu=False, extreme=True))
     made = compiled(program, "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
     assert differing(made, torch.full((1, 65_000), 1e6), draws=1) == []
+
+
+@pytest.mark.parametrize("kind", ["add", "mul", "pad"])
+def test_single_numbers_without_an_axis(kind: str) -> None:
+    make = Maker((3,))
+    one, two = (make.moved(ops.Reshape, make.linear(make.input, 1, relu=False), shape=()) for _ in range(2))
+    if kind == "pad":
+        made = make.moved(ops.Pad, one, amounts=(), mode="reflect")
+    else:
+        made = getattr(make, kind)(one, two)
+    head = make.linear(make.moved(ops.Reshape, made, shape=(1,)), 3, relu=False)
+    assert differing(compiled(make.program(head)), rows=8) == []

@@ -2,6 +2,8 @@
 
 import itertools
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,11 @@ from hypothesis import strategies as st
 from handmade.programs import Maker, every_op
 from qbayes.errors import BadFile, BadInput
 from qbayes.export import TARGETS, make_target
+from qbayes.export.c.data import STRUCT_BYTES
 from qbayes.export.c.names import check_name, renamed
 from qbayes.export.c.plan import Need, arrange, live, steps_of
 from qbayes.export.c.sizes import CODE_BYTES, parse_bytes, size_of
-from qbayes.export.targets.c import CTarget
+from qbayes.export.targets.c import RUNTIME, CTarget
 from qbayes.integer import ops
 from qbayes.integer.program import Program
 
@@ -164,3 +167,44 @@ def test_folders_that_hold_files_are_kept(tmp_path: Path) -> None:
 def test_the_same_program_gives_the_same_files() -> None:
     target = CTarget()
     assert target.files(target.network(chain())) == target.files(target.network(chain()))
+
+
+_FIELD = {"uint8_t": 1, "int8_t": 1, "uint32_t": 4, "int32_t": 4}
+
+
+def test_structs_take_the_room_that_they_are_counted_with() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(RUNTIME.glob("*.h")))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    for name, counted in STRUCT_BYTES.items():
+        (body,) = re.findall(rf"typedef struct \{{([^}}]*)\}} {name};", text)
+        size = 0
+        for kind, fields in re.findall(r"(?:const )?(\w+) ([^;]+);", body):
+            for one in fields.split(","):
+                width = 4 if one.strip().startswith("*") else _FIELD[kind]
+                size = -(-size // width) * width + width
+        assert -(-size // 4) * 4 == counted, name
+
+
+@pytest.mark.parametrize("name", ["run", "checked", "recorded", "gesture"])
+def test_every_name_reaches_all_of_the_c(name: str, tmp_path: Path) -> None:
+    CTarget(name=name).write(chain(), tmp_path / "c")
+    assert f"-D{name.upper()}_FLOAT" in (tmp_path / "c" / "Makefile").read_text(encoding="utf-8")
+    if shutil.which("make") is None or shutil.which("cc") is None:
+        pytest.skip("there is no make or no C compiler on this machine")
+    command = ["make", "-C", str(tmp_path / "c"), "FLOAT=1", "test"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"{name}: the same bits as the reference" in done.stdout, done.stderr
+    assert f"{name}_predict_float".encode() in (tmp_path / "c" / f"{name}_test").read_bytes()
+
+
+def test_a_path_that_no_system_takes_is_refused(tmp_path: Path) -> None:
+    for place in (tmp_path / ("x" * 300), tmp_path / "a\0b"):
+        with pytest.raises(BadFile, match="writable"):
+            CTarget().write(chain(), place)
+
+
+def test_a_folder_in_the_way_of_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").mkdir()
+    with pytest.raises(BadFile, match="writable"):
+        CTarget().write(chain(), tmp_path, overwrite=True)
+    assert list((tmp_path / "Makefile").iterdir()) == []

@@ -8,7 +8,17 @@ from torch import Tensor
 _BYTES = {"uint8_t": 1, "int8_t": 1, "uint16_t": 2, "uint32_t": 4, "int32_t": 4, "int64_t": 8, "float": 4}
 _LINE = 110
 POINTER_BYTES = 4  # of the machines that this is for
-_WORD_BYTES = 4
+_WORD_BYTES = 4  # where arrays begin there
+# the structs of the runtime on such a machine: fields that are not named take their room too.
+STRUCT_BYTES = {
+    "qb_average": 40,
+    "qb_geometry": 68,
+    "qb_numbers": 88,
+    "qb_scaling": 24,
+    "qb_walk": 20,
+    "qb_weights": 36,
+    "qb_window": 52,
+}
 
 
 def number(value: int | float, kind: str) -> str:
@@ -33,6 +43,10 @@ def _lines(items: Iterable[str]) -> str:
     return "\n".join(f"    {text.rstrip()}" for text in [*lines, line] if text)
 
 
+def _aligned(count: int) -> int:
+    return -(-count // _WORD_BYTES) * _WORD_BYTES
+
+
 class Data:
     """The constants of one network, in the order in which they are first used."""
 
@@ -49,7 +63,7 @@ class Data:
             name = self._names[key] = f"c{len(self._names)}"
             body = _lines(number(value, kind) for value in held)
             self.texts.append(f"static const {kind} {name}[{len(held)}] = {{\n{body}\n}};")
-            self.bytes[owner] += _BYTES[kind] * len(held)
+            self.bytes[owner] += _aligned(_BYTES[kind] * len(held))
         return self._names[key]
 
     def pointers(self, owner: str, kind: str, name: str, arrays: Sequence[str]) -> None:
@@ -61,12 +75,12 @@ class Data:
         """An array under a name of its own."""
         body = _lines(number(value, kind) for value in values)
         self.texts.append(f"static const {kind} {name}[{len(values)}] = {{\n{body}\n}};")
-        self.bytes[owner] += _BYTES[kind] * len(values)
+        self.bytes[owner] += _aligned(_BYTES[kind] * len(values))
 
     def structs(self, owner: str, kind: str, name: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """An array of structs, given by the names of their fields; each field counts as a word."""
+        """An array of structs, given by the names of their fields."""
         body = ",\n".join(
             "    {" + ", ".join(f".{field} = {value}" for field, value in row.items()) + "}" for row in rows
         )
         self.texts.append(f"static const {kind} {name}[{len(rows)}] = {{\n{body},\n}};")
-        self.bytes[owner] += _WORD_BYTES * sum(len(row) for row in rows)
+        self.bytes[owner] += STRUCT_BYTES[kind] * len(rows)

@@ -36,7 +36,8 @@ def check_name(name: str) -> str:
 def renamed(template: str, name: str) -> str:
     """A template with ``network`` as its prefix, under another name."""
     renamed_text = re.sub(r"\bnetwork(?=_|\.[cho]\b|: )", name, template)
-    return re.sub(r"\bNETWORK(?=_)", name.upper(), renamed_text)
+    # a definition on a command line, -DNETWORK_FLOAT, has no edge of a word before it.
+    return re.sub(r"(?:\b|(?<=-D))NETWORK(?=_)", name.upper(), renamed_text)
 
 
 def in_comment(text: str) -> str:

@@ -253,6 +253,8 @@ def _(op: Pad, context: Context) -> list[str]:
 
 
 def _taken(op: Pad, context: Context, shape: Sequence[int], out: Sequence[int]) -> list[str]:
+    if not out:
+        return _moved(op, context, [])
     data, places = context.data, []
     for n, (before, after), step in zip(shape, op.amounts, strides(shape), strict=True):
         index = range(-before, n + after)

@@ -65,9 +65,9 @@ def test_data(network: Network, recorded: Recorded) -> str:
     """``network_test_data.h``."""
     rows, draws, _ = recorded.outputs.shape
     parts = [
-        f"#define RECORDED_SEED UINT64_C({recorded.seed})",
-        f"#define RECORDED_ROWS {rows}u",
-        f"#define RECORDED_DRAWS {draws}u",
+        f"#define QB_RECORDED_SEED UINT64_C({recorded.seed})",
+        f"#define QB_RECORDED_ROWS {rows}u",
+        f"#define QB_RECORDED_DRAWS {draws}u",
         _table("network_input recorded_inputs[{0}][{1}]", recorded.inputs, network.input_type),
         _table("network_output recorded_outputs[{0}][{1}][{2}]", recorded.outputs, network.output_type),
         _table("int32_t recorded_mean[{0}][{1}]", recorded.answer.mean, "int32_t"),

@@ -182,9 +182,11 @@ class _Maker:
         unused = ["(void)member;", "(void)input;"]
         quiet = "const qb_noise *noise = NULL;"
         return [
-            _function(f"run_shared(uint32_t member, const {kind} *input)", [quiet, *unused, _VOID, *shared]),
             _function(
-                f"run_draw(uint32_t member, const {kind} *input, const qb_noise *noise)",
+                f"qb_run_shared(uint32_t member, const {kind} *input)", [quiet, *unused, _VOID, *shared]
+            ),
+            _function(
+                f"qb_run_draw(uint32_t member, const {kind} *input, const qb_noise *noise)",
                 [*unused, _VOID, *drawn],
             ),
             _function("read_answers(void)", self._answers()),

@@ -60,12 +60,12 @@ def _floats(data: Data, program: Program) -> None:
     data.named("", "float", "input_std", signature.transform.std.tolist())
     data.named("", "float", "input_scale", [scale for _, scale in firsts])
     data.named("", "uint32_t", "input_zero", [zero for zero, _ in firsts])
-    places, squares = 2.0**-softmax.FRACTION_BITS, 2.0**-moments.VARIANCE_BITS
+    places = 2.0**-softmax.FRACTION_BITS
     if signature.target is not None:
-        fraction = units(program).fraction
-        places, squares = 2.0**-fraction, 2.0 ** (-2 * fraction)
+        places = 2.0 ** -units(program).fraction
         data.named("", "float", "target_mean", signature.target.mean.tolist())
         data.named("", "float", "target_std", signature.target.std.tolist())
         data.named("", "float", "target_log_std", [math.log(std) for std in signature.target.std.tolist()])
     data.texts.append(f"static const float mean_unit = {places.hex()}f;")
-    data.texts.append(f"static const float variance_unit = {squares.hex()}f;")
+    if signature.target is None:
+        data.texts.append(f"static const float variance_unit = {(2.0**-moments.VARIANCE_BITS).hex()}f;")

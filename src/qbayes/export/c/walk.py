@@ -68,6 +68,8 @@ def emit_walk(context: Context, owner: str, name: str, axes: Sequence[Axis]) -> 
 def broadcast(out: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[Axis]:
     """A walk through an output whose inputs are repeated along axes of length 1."""
     steps = [strides(shape) for shape in inputs]
+    if not out:
+        return [Axis(1, 1, (1,) * len(inputs))]
     return [
         Axis(
             length,

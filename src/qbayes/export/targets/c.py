@@ -1,7 +1,7 @@
 """``qbayes export --target c``: a folder with the network as C, its runtime, a Makefile and a self-test."""
 
 import os
-import shutil
+import shlex
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,9 +95,15 @@ def _rows(network: Network) -> int:
 
 def check_folder(place: Path, *, overwrite: bool) -> None:
     """Raise unless the export can be written to ``place`` without losing anything."""
-    if place.exists() and not place.is_dir():
+    try:
+        is_folder = place.is_dir()
+        is_other = not is_folder and place.exists()
+        is_full = is_folder and any(os.scandir(place))
+    except (OSError, ValueError) as error:
+        raise _unwritable(place, error) from None
+    if is_other:
         raise BadFile("the target must be a folder", f"the file {place}", "choose another path")
-    if place.is_dir() and any(os.scandir(place)) and not overwrite:
+    if is_full and not overwrite:
         raise BadFile(
             "the target must be a new or an empty folder",
             f"{place} holds files",
@@ -106,19 +112,30 @@ def check_folder(place: Path, *, overwrite: bool) -> None:
 
 
 def write_folder(place: Path, files: Mapping[str, str]) -> tuple[Path, ...]:
-    """All files or none: they are made beside the folder and moved into it."""
+    """All files of a new folder or none; into a folder that is there they are moved one by one."""
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place, prefix=".qbayes-") as scratch:
+        new = not place.exists()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent if new else place, prefix=".qbayes-") as scratch:
+            made = Path(scratch) / "made"
+            made.mkdir()
             for name, text in files.items():
-                (Path(scratch) / name).write_text(text, encoding="utf-8")
-            for name in files:
-                shutil.move(Path(scratch) / name, place / name)
-    except OSError as error:
-        raise BadFile(
-            "the target folder must be writable", f"{place}: {error.strerror or error}", "choose another path"
-        ) from None
+                (made / name).write_text(text, encoding="utf-8")
+            if new:
+                made.rename(place)
+            else:
+                for name in files:
+                    (made / name).replace(place / name)
+    except (OSError, ValueError) as error:
+        raise _unwritable(place, error) from None
     return tuple(place / name for name in files)
+
+
+def _unwritable(place: Path, error: OSError | ValueError) -> BadFile:
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return BadFile(
+        "the target folder must be writable", f"{str(place)[:200]!r}: {why}", "choose another path"
+    )
 
 
 def _summary(name: str, place: Path, network: Network) -> list[str]:
@@ -127,5 +144,5 @@ def _summary(name: str, place: Path, network: Network) -> list[str]:
         *sizes.table(network),
         f"{place}: {size.constants:,} bytes of constants in flash, {size.arena:,} of RAM; with about "
         f"{sizes.CODE_BYTES:,} of code and {sizes.STACK_BYTES:,} of stack: {size.flash:,} and {size.ram:,}",
-        f'next: make -C {place} test, then #include "{name}.h"',
+        f'next: make -C {shlex.quote(str(place))} test, then #include "{name}.h"',
     ]

@@ -70,7 +70,8 @@ static inline qb_span qb_inside(uint32_t at, uint32_t stride, uint32_t dilation,
 /* The patch of an output position, line by line: outside, inside, outside. */
 static inline const uint8_t *qb_patch(const qb_geometry *g, const uint8_t *in, uint32_t group, uint32_t y,
                                       uint32_t x, uint32_t zero, uint8_t *patch) {
-    uint32_t members = g->in_channels / g->groups, channel, ky, kx;
+    uint32_t members = g->in_channels / g->groups, channel, ky;
+    size_t kx; /* of 32 bits, gcc 12 would take it to wrap around, and warn */
     qb_span down, right;
     uint8_t *to = patch;
     if (g->flat) {

@@ -37,7 +37,7 @@ int network_seek(uint32_t row, uint32_t draw) {
 }
 
 /* A code above the grid would be read behind the end of a table: none gets in. */
-static int checked_input(const network_input *input, size_t input_codes) {
+static int qb_checked_input(const network_input *input, size_t input_codes) {
     if (!state.ready) {
         return NETWORK_UNREADY;
     }
@@ -67,7 +67,7 @@ static const network_input *of_member(const network_input *input, uint32_t membe
 int network_draw(const network_input *input, size_t input_codes, network_output *output, size_t output_codes) {
     uint32_t member = state.draw % NETWORK_MEMBERS, i;
     qb_noise noise;
-    int wrong = checked_input(input, input_codes);
+    int wrong = qb_checked_input(input, input_codes);
     if (wrong) {
         return wrong;
     }
@@ -80,8 +80,8 @@ int network_draw(const network_input *input, size_t input_codes, network_output 
     noise.seed = state.seed;
     noise.draw = state.draw;
     noise.row = state.row;
-    run_shared(member, of_member(input, member));
-    run_draw(member, of_member(input, member), &noise);
+    qb_run_shared(member, of_member(input, member));
+    qb_run_draw(member, of_member(input, member), &noise);
     read_answers();
     for (i = 0u; i < NETWORK_CODES; i++) {
         output[i] = (network_output)arena.answers[i];
@@ -140,7 +140,7 @@ int network_predict(const network_input *input, size_t input_codes, uint32_t dra
                     int64_t *variance, int64_t *entropy, size_t outputs) {
     uint32_t member;
     qb_noise noise;
-    int wrong = checked_input(input, input_codes);
+    int wrong = qb_checked_input(input, input_codes);
     if (wrong) {
         return wrong;
     }
@@ -162,9 +162,9 @@ int network_predict(const network_input *input, size_t input_codes, uint32_t dra
 #endif
     /* What no noise reaches is computed once for all draws of a member. */
     for (member = 0u; member < NETWORK_MEMBERS && member < draws; member++) {
-        run_shared(member, of_member(input, member));
+        qb_run_shared(member, of_member(input, member));
         for (noise.draw = member; noise.draw < draws; noise.draw += NETWORK_MEMBERS) {
-            run_draw(member, of_member(input, member), &noise);
+            qb_run_draw(member, of_member(input, member), &noise);
             read_answers();
             add_answers(member);
         }
@@ -237,7 +237,8 @@ int network_predict_float(const network_input *input, size_t input_codes, uint32
 #else
         uint32_t target = i / (NETWORK_OUTPUTS / NETWORK_TARGETS);
         mean[i] = (float)whole_mean[i] * mean_unit * target_std[target] + target_mean[target];
-        variance[i] = (float)whole_variance[i] * variance_unit * target_std[target] * target_std[target];
+        /* twice, one after the other: the square of a unit may leave float. */
+        variance[i] = (float)whole_variance[i] * mean_unit * target_std[target] * mean_unit * target_std[target];
         *entropy += target_log_std[target];
 #endif
     }

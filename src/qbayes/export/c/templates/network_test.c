@@ -21,7 +21,7 @@ static void test_refusals(void) {
     expect(network_draw(x, NETWORK_INPUT_CODES, output, NETWORK_CODES) == NETWORK_UNREADY, "the answer before init");
     expect(network_seek(0u, 0u) == NETWORK_UNREADY, "seek before init");
     expect(network_init((uint64_t)1 << 63) == NETWORK_SEED, "the answer to a seed of 2^63");
-    expect(network_init(RECORDED_SEED) == NETWORK_OK, "init");
+    expect(network_init(QB_RECORDED_SEED) == NETWORK_OK, "init");
     expect(network_draw(NULL, NETWORK_INPUT_CODES, output, NETWORK_CODES) == NETWORK_NULL, "no input");
     expect(network_draw(x, NETWORK_INPUT_CODES, NULL, NETWORK_CODES) == NETWORK_NULL, "no output");
     expect(network_draw(x, NETWORK_INPUT_CODES + 1u, output, NETWORK_CODES) == NETWORK_SIZE, "a long input");
@@ -41,9 +41,9 @@ static void test_refusals(void) {
 static void test_draws(void) {
     network_output output[NETWORK_CODES];
     uint32_t row, draw, i;
-    for (row = 0u; row < RECORDED_ROWS; row++) {
+    for (row = 0u; row < QB_RECORDED_ROWS; row++) {
         expect(network_seek(row, 0u) == NETWORK_OK, "seek");
-        for (draw = 0u; draw < RECORDED_DRAWS; draw++) {
+        for (draw = 0u; draw < QB_RECORDED_DRAWS; draw++) {
             int same = network_draw(recorded_inputs[row], NETWORK_INPUT_CODES, output, NETWORK_CODES) == NETWORK_OK;
             for (i = 0u; i < NETWORK_CODES; i++) {
                 same = same && output[i] == recorded_outputs[row][draw][i];
@@ -57,9 +57,9 @@ static void test_predictions(void) {
     int32_t mean[NETWORK_OUTPUTS];
     int64_t variance[NETWORK_OUTPUTS], entropy;
     uint32_t row, i;
-    expect(network_init(RECORDED_SEED) == NETWORK_OK, "init");
-    for (row = 0u; row < RECORDED_ROWS; row++) {
-        int same = network_predict(recorded_inputs[row], NETWORK_INPUT_CODES, RECORDED_DRAWS, mean, variance,
+    expect(network_init(QB_RECORDED_SEED) == NETWORK_OK, "init");
+    for (row = 0u; row < QB_RECORDED_ROWS; row++) {
+        int same = network_predict(recorded_inputs[row], NETWORK_INPUT_CODES, QB_RECORDED_DRAWS, mean, variance,
                                    &entropy, NETWORK_OUTPUTS) == NETWORK_OK;
         same = same && entropy == recorded_entropy[row];
         for (i = 0u; i < NETWORK_OUTPUTS; i++) {
@@ -73,7 +73,7 @@ static void test_predictions(void) {
 static void test_quantization(void) {
     network_input codes[NETWORK_INPUT_CODES];
     uint32_t row, i;
-    for (row = 0u; row < RECORDED_ROWS; row++) {
+    for (row = 0u; row < QB_RECORDED_ROWS; row++) {
         int same = network_quantize(recorded_raw[row], NETWORK_INPUTS, codes, NETWORK_INPUT_CODES) == NETWORK_OK;
         for (i = 0u; i < NETWORK_INPUT_CODES; i++) {
             same = same && codes[i] == recorded_inputs[row][i];
