@@ -14,6 +14,7 @@ from qbayes.integer.cost import cost
 from qbayes.mixed.assign import with_bits
 from qbayes.mixed.measurement import Measurement
 from qbayes.mixed.places import ACTIVATION, WEIGHT, Place
+from qbayes.mixed.sensitivity import pooled
 from qbayes.training.fit import state_hash
 
 CPU = torch.device("cpu")
@@ -209,3 +210,14 @@ def test_only_a_float_posterior_has_bits_to_assign() -> None:
     quantised = qb.quantize(posterior, task, qb.Precision(), qb.Budget(epochs=0), device="cpu")
     with pytest.raises(BadInput, match="float posterior"):
         qb.assign_bits(quantised, task, qb.BitBudget(bytes=1e6), **FEW)
+
+
+def test_losses_are_drawn_half_way_to_the_law_of_rounding() -> None:
+    law = {bits: 3.0 * 4.0**-bits for bits in (2, 3, 4, 8)}
+    assert pooled(law) == pytest.approx(law)
+    # one accident: what is left of it is its root, less what it moves the law by.
+    lucky = {**law, 3: law[3] / 16}
+    found = pooled(lucky)
+    assert found[3] == pytest.approx(law[3] / 16**0.5 / 16 ** (1 / 8))
+    assert found[2] == pytest.approx(law[2] / 16 ** (1 / 8))
+    assert pooled({4: 0.0}) == pytest.approx({4: 1e-12})

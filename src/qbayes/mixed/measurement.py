@@ -12,7 +12,7 @@ from qbayes.integer.program import Program
 from qbayes.mixed.allocate import allocate
 from qbayes.mixed.costs import NetworkCosts, network_costs
 from qbayes.mixed.places import Place, free_places, sources
-from qbayes.mixed.sensitivity import Answers, Sensitivity
+from qbayes.mixed.sensitivity import Answers, Sensitivity, pooled
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import Quantisation, network_of, settled
@@ -98,9 +98,10 @@ class Measurement:
 
     def best(self, limits: Mapping[str, float], doubt: float) -> dict[Place, int]:
         """The bits of every place with the least sensitivity in all that fit the limits."""
-        losses: dict[Place, dict[int, float]] = {place: {} for place in self.places}
+        measured: dict[Place, dict[int, float]] = {place: {} for place in self.places}
         for one in self.sensitivities:
-            losses[one.place][one.bits] = one.answer + doubt * one.doubt
+            measured[one.place][one.bits] = one.answer + doubt * one.doubt
+        losses = {place: pooled(by_width) for place, by_width in measured.items()}
 
         def costs(chosen: Sequence[int]) -> list[float]:
             found = self.costs.total(dict(zip(self.places, chosen, strict=True)))
