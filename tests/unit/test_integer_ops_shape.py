@@ -206,6 +206,7 @@ def test_permute_and_reshape(order: list[int]) -> None:
 
 BAD: list[tuple[Any, str]] = [
     (lambda: MaxPool("p", ("x",), "y", (2, 2), (1, 1), (2, 0), (1, 1)).out_shape([(1, 4, 4)]), "half"),
+    (lambda: MaxPool("p", ("x",), "y", (3,), (1,), (3,), (3,)).out_shape([(1, 20)]), "half"),
     (lambda: MaxPool("p", ("x",), "y", (5,), (1,), (0,), (1,)).out_shape([(1, 4)]), "fit into"),
     (lambda: MaxPool("p", ("x",), "y", (2,), (1,), (0,), (1,)).out_shape([(1, 4, 4)]), "axes"),
     (lambda: AvgPool("p", ("x",), "y", (2,), (1,), (0,), divisor=0), "divisor"),
