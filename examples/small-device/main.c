@@ -51,7 +51,7 @@ int main(void) {
     int64_t entropy = 0;
     uint32_t best = 0u, i;
     const network_input *codes = recorded_inputs[0];
-    if (network_init(RECORDED_SEED) != NETWORK_OK ||
+    if (network_init(QB_RECORDED_SEED) != NETWORK_OK ||
         network_predict(codes, NETWORK_INPUT_CODES, DRAWS, mean, variance, &entropy, NETWORK_OUTPUTS) != NETWORK_OK) {
         return 1;
     }

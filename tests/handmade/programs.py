@@ -144,6 +144,7 @@ class Maker:
         window = [(n,) * axes for n in (kernel, stride, padding)]
         asked = None if adaptive is None else (adaptive,) * axes
         op = ops.AvgPool(name, (x,), out, *window, ceil_mode, count_include_pad, None, asked)
+        op.out_shape([shape])  # refuses a window that does not fit
         divisors = op.divisors(shape[1:])
         alike = bool((divisors == divisors.flatten()[0]).all())
         real = 1.3 / divisors.flatten().double()
