@@ -1,12 +1,14 @@
 """Whole networks in C against the reference, bit for bit: the paper's, and those of the zoo; every draw and
 every statistic."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import qbayes as qb
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from parity.c_build import compiled, compilers, differing, needs_compiler
+from parity.c_build import SANITIZED, STRICT, compiled, compilers, differing, exported, needs_compiler, run
 from parity.subjects import NETWORKS, float_posterior, quantised, task_of
 from qbayes.export.c.selftest import record
 from qbayes.integer.answer import units
@@ -57,6 +59,18 @@ def test_every_network_method_and_width_is_bit_equal(network: str, method: str) 
         compiler = compilers()[at % len(compilers())]
         made = compiled(lowered(network, method, weight, activation), "-O2", compiler=compiler)
         assert differing(made, rows_of(network, 3), draws=5) == [], (weight, activation, compiler)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_network_and_method_passes_under_sanitizers(network: str, method: str, tmp_path: Path) -> None:
+    """Its own self-test, in which any step beyond an array or beyond what C defines ends the program."""
+    folder = exported(lowered(network, method, 4, 4), tmp_path / "c")
+    made = tmp_path / "test"
+    sources = [folder / "network.c", folder / "network_test.c"]
+    run([compilers()[0], *STRICT, "-O0", *SANITIZED, "-DNETWORK_FLOAT", *sources, "-o", made])
+    assert "the same bits" in run([made])
 
 
 @pytest.mark.full
