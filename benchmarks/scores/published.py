@@ -108,9 +108,12 @@ def main() -> int:
         if given.write:
             write(given.results)
         elif given.figures:
+            from published_contrast import draw_contrast
             from published_figures import draw
 
-            print(*draw(Studies(given.results), given.store, given.images), sep="\n")
+            studies = Studies(given.results)
+            print(*draw_contrast(studies, given.images), sep="\n")
+            print(*draw(studies, given.store, given.images), sep="\n")
         else:
             show(given.results)
     except (QbayesError, Missing) as error:

@@ -75,15 +75,13 @@ PICTURES: Mapping[str, Sequence[Picture]] = {
         Picture("detection", where={"over": "equal bits"}),
         *ECE_UNDER_SHIFT,
         Picture("weight_spread"),
-        *_of_rows("float", "W8A8", "W4A4"),
     ),
     "mnist-paper": (
         Picture("activation_bits"),
         Picture("weight_bits"),
-        Picture("detection", where={"over": "activation bits"}),
         *ECE_UNDER_SHIFT,
         Picture("weight_spread"),
-        *_of_rows("float", "W8A7", "W8A4"),
+        *_of_rows("float", "W8A4"),
     ),
 }
 

@@ -85,18 +85,18 @@ def _published(numbers: Mapping[str, float], one: Score) -> str:
 
 def scores(studies: Studies) -> Lines:
     """Paired differences to float of what is right and of how well it is known."""
-    return _differences(studies[OURS], FLOAT)
+    return _differences(studies[OURS], FLOAT, GRID)
 
 
 def uncertainty(studies: Studies) -> Lines:
     """Paired differences to float of how unsure the networks are."""
-    return _differences(studies[OURS], UNCERTAIN)
+    return _differences(studies[OURS], UNCERTAIN, EQUAL)
 
 
-def _differences(held: Rows, columns: Sequence[Score]) -> Lines:
+def _differences(held: Rows, columns: Sequence[Score], widths: Sequence[str]) -> Lines:
     rows = []
     for method in held.present("method", METHODS):
-        for place, bits in enumerate(held.present("precision", GRID)):
+        for place, bits in enumerate(held.present("precision", widths)):
             pairs = held.pairs(method=method, precision=bits)
             if pairs:
                 cells = [_difference(pairs, one) for one in columns]

@@ -323,6 +323,16 @@ def test_shifts_start_at_the_clean_score_and_follow_the_levels(images: Frame) ->
     assert {chart.choices["shift"] for chart in charts} == {name.replace("_", " ") for name in LEVELS}
 
 
+def test_shifts_are_drawn_where_only_some_runs_have_them() -> None:
+    """A study may shift its images for float and eight bits alone; the first row need not be such a one."""
+    rows = [
+        row if row["precision"] in ("float", "W8A7") else {k: v for k, v in row.items() if "/" not in k}
+        for row in image_rows(precisions=[(8, 8), (8, 7), (4, 4)])
+    ]
+    charts = charts_of("shifts", frame_of(sorted(rows, key=lambda row: row["precision"] != "W4A4")))
+    assert {chart.choices["precision"] for chart in charts} == {"float", "W8A7"}
+
+
 def test_a_study_of_float_alone_is_drawn_too() -> None:
     frame = frame_of(image_rows(precisions=()))
     names = {plate.figure.name for plate in draw_all(frame)}

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 import published
 import published_uci
 from published_claims import claims
+from published_contrast import draw_contrast
 from published_figures import PICTURES, compact, draw
 from published_numbers import Missing, Rows, Studies, change, interval, plus_minus, ratio, signed, spread_of
 from published_uci_paper import papers
@@ -298,11 +299,20 @@ def test_pictures_are_drawn_from_the_tables_alone(studies: Studies, tmp_path: Pa
 
 def test_a_store_gives_pictures_of_single_rows_and_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    rows = image_rows(methods=("mcd",), seeds=[0], precisions=[(8, 8), (4, 4)])
-    store = write_store(tmp_path / "store", rows, name="mnist")
+    rows = image_rows(methods=("mcd",), seeds=[0], precisions=[(8, 7), (8, 4)])
+    store = write_store(tmp_path / "store", rows, name="mnist-paper")
     first, second = (draw(Studies(tmp_path), [store], tmp_path / name) for name in ("one", "two"))
-    assert {"mnist-reliability.svg", "mnist-entropy_histograms-w4a4.svg"} <= {path.name for path in first}
+    names = {path.name for path in first}
+    assert {"mnist-paper-reliability.svg", "mnist-paper-entropy_histograms-w8a4.svg"} <= names
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_first_figure_has_the_rows_of_both_recipes(studies: Studies, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (path,) = draw_contrast(studies, tmp_path)
+    drawn = path.read_text(encoding="utf-8")
+    assert all(words in drawn for words in ("our recipe", "the paper's recipe", "mask of one bit"))
+    assert draw_contrast(Studies(tmp_path), tmp_path) == [], "without rows there is none"
 
 
 def test_files_of_pictures_are_distinct() -> None:

@@ -31,11 +31,16 @@ class Shifts(Figure):
             chart
             for group in groups_of(frame)
             for shift in LEVELS
-            if any(key.startswith(f"{shift}/") for key in (group.rows or group.floats)[0])
+            if _was_scored(group, shift)
             for metric in METRICS
             for precision, methods in _panels(group).items()
             for chart in _chart(group, precision, methods, shift, metric)
         ]
+
+
+def _was_scored(group: Group, shift: str) -> bool:
+    """Whether any row has scores under the shift: a study may shift its images for some of its runs only."""
+    return any(key.startswith(f"{shift}/") for row in (*group.rows, *group.floats) for key in row)
 
 
 def _panels(group: Group) -> dict[str, dict[str, Repeats]]:
