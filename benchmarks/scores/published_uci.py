@@ -164,20 +164,27 @@ def over_sets(studies: Studies) -> Lines:
     rows = []
     for method in methods_of(ours):
         for bits in ours.present("precision", EIGHT):
-            cells = []
-            for digits, margin, measure in (
-                (2, RMSE_MARGIN, _MEASURES[0][2]),
-                (4, NLL_MARGIN, _MEASURES[1][2]),
-            ):
-                found = mean_of([measure(_pairs(ours, method, task, bits)) for task in ours.tasks()])
-                cells.append(f"{interval(found, digits)} {judged(found, margin)}".rstrip())
-            rows.append([named(method), bits, *cells])
+            for training in ("trained", "calibrated"):
+                by_set = [
+                    ours.pairs(method=method, task=task, precision=bits, training=training)
+                    for task in ours.tasks()
+                ]
+                if not all(by_set):
+                    continue
+                cells = []
+                for digits, margin, measure in (
+                    (2, RMSE_MARGIN, _MEASURES[0][2]),
+                    (4, NLL_MARGIN, _MEASURES[1][2]),
+                ):
+                    found = mean_of([measure(pairs) for pairs in by_set])
+                    cells.append(f"{interval(found, digits)} {judged(found, margin)}".rstrip())
+                rows.append([named(method), bits, training, *cells])
     legend = (
         f"Mean over the {len(ours.tasks())} sets of the change to float, with its 95 % interval over the "
         "splits (the sets are those of the table, not a sample). ✓: it excludes a loss of "
         f"{RMSE_MARGIN:g} % or {NLL_MARGIN:g} nat."
     )
-    return [*table(["", "bits", "RMSE, %", "NLL, nat"], rows), "", legend]
+    return [*table(["", "bits", "", "RMSE, %", "NLL, nat"], rows), "", legend]
 
 
 def mean_of(found: Sequence[Estimate]) -> Estimate:
