@@ -49,7 +49,6 @@ UNCERTAIN: tuple[Score, ...] = (
     ("mutual_information", "mutual information", 1, 4),
     ("confusion/mutual_information", "mutual information, FashionMNIST", 1, 3),
 )
-GRID = (*EQUAL, *ACTIVATIONS, *WEIGHTS)
 MASKS = {
     "default": "ours, mask of one bit",
     "default, mask=product": "ours, mask on the product's grid",
@@ -84,8 +83,13 @@ def _published(numbers: Mapping[str, float], one: Score) -> str:
 
 
 def scores(studies: Studies) -> Lines:
-    """Paired differences to float of what is right and of how well it is known."""
-    return _differences(studies[OURS], FLOAT, GRID)
+    """Paired differences to float of what is right and of how well it is known, at equal bits."""
+    return _differences(studies[OURS], FLOAT, EQUAL)
+
+
+def grid(studies: Studies) -> Lines:
+    """The same over activation bits and over weight bits."""
+    return _differences(studies[OURS], FLOAT, (*ACTIVATIONS, *WEIGHTS))
 
 
 def uncertainty(studies: Studies) -> Lines:
@@ -217,6 +221,7 @@ def _mask_cell(pairs: Sequence[Pair]) -> str:
 TABLES: Mapping[str, Callable[[Studies], Lines]] = {
     "float": float_table,
     "scores": scores,
+    "grid": grid,
     "uncertainty": uncertainty,
     "calibrated": calibrated,
     "paper": papers,
