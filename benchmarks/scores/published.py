@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import published_mnist
+import published_images
 import published_noise
 import published_uci
 from published_claims import claims
@@ -29,7 +29,7 @@ RESULTS, IMAGES = DOCS / "results", DOCS / "images" / "results"
 Table = Callable[[Studies], Lines]
 PAGES: Mapping[str, Mapping[str, Table]] = {
     "uci": {**published_uci.TABLES, "claims": partial(claims, page="uci")},
-    "mnist": {**published_mnist.TABLES, "claims": partial(claims, page="mnist")},
+    "mnist": {**published_images.MNIST.tables, "claims": partial(claims, page="mnist")},
     "noise": published_noise.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from published_mnist import OURS, PAPERS
+from published_images import MNIST
 from published_numbers import ACTIVATIONS, PLAIN, Rows, Studies
 
 from qbayes.report.chart import FLOAT, Chart
@@ -11,6 +11,7 @@ from qbayes.report.figures import FIGURES
 from qbayes.report.figures.points import Repeats, line
 from qbayes.report.static import write_sheet
 
+OURS, PAPERS = MNIST.ours, MNIST.papers
 NAME = "mnist-contrast.svg"
 _MASKS = {
     "the paper's": (PAPERS, "paper"),
