@@ -10,8 +10,9 @@ from qbayes.report.frame import Frame
 # Those that UCI and MNIST can speak to; C4 and C12 need CIFAR-10, C10 needs times.
 CLAIMS = ("C1", "C2", "C3", "C5", "C6", "C7", "C8", "C9", "C11")
 RECIPES = {"": "ours", "-paper": "the paper's", "-mask": "masks"}
-# These compare schemes: rows of all studies of a page are judged together.
+# These compare schemes: rows of all studies of a page are judged together; digits with those on the noise.
 TOGETHER = ("C3", "C11")
+BESIDE = {"mnist": "noise-bits"}
 
 
 def claims(studies: Studies, page: str) -> Lines:
@@ -22,7 +23,9 @@ def claims(studies: Studies, page: str) -> Lines:
     if not frames:
         raise Missing(f"no rows of {page}")
     found = {recipe: {one.id: one for one in judge_all(frame)} for recipe, frame in frames.items()}
-    both = {one.id: one for one in judge_all(joined(frames)) if one.id in TOGETHER}
+    other = BESIDE.get(page, "")
+    more = {other: studies[other].frame} if other in studies else {}
+    both = {one.id: one for one in judge_all(joined(frames | more)) if one.id in TOGETHER}
     found = {recipe: {id: one for id, one in of.items() if id not in both} for recipe, of in found.items()}
     found["all"] = both
     judged = [id for id in CLAIMS if any(id in of and of[id].table for of in found.values())]

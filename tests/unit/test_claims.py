@@ -417,6 +417,15 @@ def test_c11() -> None:
     assert len(found.table) == 3
     assert verdict(11, c11(fewer=0.01)).verdict == FAILS, "fewer bits lose nothing: they are not needed"
     assert verdict(11, c11(product=0.002)).verdict == FAILS, "rounded masks are better: one bit is not enough"
+
+
+def test_c11_does_not_praise_the_calibration_of_a_collapsed_network() -> None:
+    """One that always says "a tenth each" is wrong nine times in ten, and perfectly calibrated."""
+    rows = [
+        {**row, "error": 0.9, "nll": 2.3, "ece": 0.0} if "mask=product" in row["scheme"] else {**row, "ece": 0.04}
+        for row in c11()
+    ]
+    assert verdict(11, rows).verdict == verdict(11, c11()).verdict == HOLDS
     assert len(verdict(11, c1()).missing) == 2
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from qbayes.metrics.scores import metric as metric_named
 from qbayes.report.bootstrap import LEVEL, estimate
-from qbayes.report.cells import Cell, option, preferred
+from qbayes.report.cells import Cell, has_collapsed, option, preferred
 from qbayes.report.claims.base import (
     CLAIMS,
     AtMost,
@@ -93,7 +93,11 @@ def _worst_line(one: Cell, other: Cell, text: str, tests: int, supports: Outcome
 
     ``supports`` is the outcome where nothing is lost in any score; a loss in any score is its contrary.
     """
-    compared = [found for name in MARGINS if (found := _compared(one, other, name, text)) is not None]
+    # a network that answers all alike may be well calibrated: where one collapsed, only how often it is wrong
+    # can be compared.
+    collapsed = any(has_collapsed(pair) for cell in (one, other) for pair in cell.pairs)
+    names = ("error", "rmse") if collapsed else tuple(MARGINS)
+    compared = [found for name in names if (found := _compared(one, other, name, text)) is not None]
     if not compared:
         return None
     contrary: Outcome = "no" if supports == "yes" else "yes"
