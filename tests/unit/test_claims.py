@@ -422,7 +422,9 @@ def test_c11() -> None:
 def test_c11_does_not_praise_the_calibration_of_a_collapsed_network() -> None:
     """One that always says "a tenth each" is wrong nine times in ten, and perfectly calibrated."""
     rows = [
-        {**row, "error": 0.9, "nll": 2.3, "ece": 0.0} if "mask=product" in row["scheme"] else {**row, "ece": 0.04}
+        {**row, "error": 0.9, "nll": 2.3, "ece": 0.0}
+        if "mask=product" in row["scheme"]
+        else {**row, "ece": 0.04}
         for row in c11()
     ]
     assert verdict(11, rows).verdict == verdict(11, c11()).verdict == HOLDS
