@@ -368,7 +368,7 @@ def test_tensors_of_transforms_are_not_in_memory() -> None:
     seen: list[bool] = []
 
     def note(x: Tensor) -> Tensor:
-        seen.append(fused._in_memory(x))
+        seen.append(fused.in_memory(x))
         return x.sum()
 
     x = torch.randn(3, 4)

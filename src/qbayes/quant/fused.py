@@ -131,13 +131,13 @@ def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis
         return False
     numbers = x.dtype in _DTYPES and scale.dtype == zero.dtype == torch.float32
     together = scale.device == zero.device == x.device and scale.shape == zero.shape
-    if not (numbers and together and 0 < x.numel() <= _MOST_ELEMENTS and _in_memory(x, scale, zero)):
+    if not (numbers and together and 0 < x.numel() <= _MOST_ELEMENTS and in_memory(x, scale, zero)):
         return False
     rows = scale.numel()
-    return (rows == 1 or (axis == 0 and len(x) == rows)) and _dense(x, rows) and _works_on(x.device)
+    return (rows == 1 or (axis == 0 and len(x) == rows)) and _dense(x, rows) and triton_works_on(x.device)
 
 
-def _in_memory(*tensors: Tensor) -> bool:
+def in_memory(*tensors: Tensor) -> bool:
     """Whether these are plain tensors: what ``torch.func`` transforms, vmap of stacks above all, is not."""
     try:
         return all(t.data_ptr() for t in tensors)
@@ -157,7 +157,7 @@ def _dense(x: Tensor, rows: int) -> bool:
 
 
 @functools.cache
-def _works_on(device: torch.device) -> bool:
+def triton_works_on(device: torch.device) -> bool:
     """Whether Triton is there and can compile for this device: it needs a C compiler and Python's headers."""
     known = torch.version.cuda is not None and importlib.util.find_spec("triton") is not None
     if not known or torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:

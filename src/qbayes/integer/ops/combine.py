@@ -10,6 +10,7 @@ from torch import Tensor
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
+from qbayes.integer.rescale import added, can_fuse
 from qbayes.quant.fixed_point import rescale, rounded_shift
 
 
@@ -40,6 +41,8 @@ class Add(Op):
         return _broadcast(self, shapes)
 
     def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        if len(inputs) == 2 and can_fuse(*inputs):
+            return added(inputs[0], inputs[1], constants, grids)
         multipliers = constants["multipliers"].tolist()
         terms = zip(inputs, grids.zeros, multipliers, strict=True)
         total = torch.zeros((), dtype=torch.int64, device=inputs[0].device)

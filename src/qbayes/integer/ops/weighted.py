@@ -18,6 +18,7 @@ from torch import Tensor
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
 from qbayes.integer.ops.weights import Weights
+from qbayes.integer.rescale import can_fuse, rescaled
 from qbayes.quant.exact import exact_conv, exact_linear
 from qbayes.quant.fixed_point import rounded_shift
 
@@ -25,6 +26,9 @@ from qbayes.quant.fixed_point import rounded_shift
 @dataclass(frozen=True)
 class Weighted(Op):
     """What Conv and Linear share: drawing weights, accumulating, rescaling."""
+
+    # where the output's channels lie in a batch.
+    channel_axis: ClassVar[int]
 
     weights: Weights
 
@@ -70,18 +74,20 @@ class Weighted(Op):
     def run_draw(self, x: Tensor, grids: Grids, constants: Constants, drawn: Mapping[str, Tensor]) -> Tensor:
         """The output's codes for rows that share one draw of the weights (as ``Weights.draw`` gives it)."""
         first = drawn["weight"] if "weight" in drawn else drawn["mean"]
-        total = self.accumulate(x, grids, first, self.weights.zero(constants))
-        total = (total + self.per_channel(drawn["bias"].long())) * self.per_channel(
+        sums = self.sums(x, grids, first, self.weights.zero(constants))
+        spread = self.sums(x, grids, drawn["noise"], 0) if "noise" in drawn else None
+        if can_fuse(sums, *(() if spread is None else (spread,))):
+            return rescaled(sums, spread, drawn, constants, grids, self.channel_axis % sums.dim())
+        total = (sums.long() + self.per_channel(drawn["bias"].long())) * self.per_channel(
             constants["multiplier"].long()
         )
-        if "noise" in drawn:
-            spread = self.accumulate(x, grids, drawn["noise"], 0)
-            total += spread * self.per_channel(constants["second_multiplier"].long())
+        if spread is not None:
+            total += spread.long() * self.per_channel(constants["second_multiplier"].long())
         shift = self.per_channel(constants["shift"].long())
         return clamp_codes(grids.zero + rounded_shift(total, shift), constants, grids.out_bits)
 
-    def accumulate(self, x: Tensor, grids: Grids, weight: Tensor, zero: Tensor | int) -> Tensor:
-        """``Σ (q_x − Z_x)(q_w − Z_w)`` in int64."""
+    def sums(self, x: Tensor, grids: Grids, weight: Tensor, zero: Tensor | int) -> Tensor:
+        """``Σ (q_x − Z_x)(q_w − Z_w)`` as exact integers in float lanes."""
         centred = weight.long()
         if isinstance(zero, Tensor):
             centred = centred - zero.view(-1, *(1,) * (centred.dim() - 1))
@@ -89,7 +95,7 @@ class Weighted(Op):
         x_limit = max(grids.zeros[0], (1 << grids.bits[0]) - 1 - grids.zeros[0])
         bound, w_limit = int(sizes.sum(1).max()) * x_limit, int(sizes.max())
         x_centred = x.float() - grids.zeros[0]
-        return self.linear_map(x_centred, centred.float(), x_limit, w_limit, bound).long()
+        return self.linear_map(x_centred, centred.float(), x_limit, w_limit, bound)
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class Conv(Weighted):
     """1-D or 2-D convolution with symmetric zero padding along each axis."""
 
     kind: ClassVar[str] = "conv"
+    channel_axis: ClassVar[int] = 1
 
     channels_in: int
     channels_out: int
@@ -149,6 +156,7 @@ class Linear(Weighted):
     """Product with a matrix along the last axis."""
 
     kind: ClassVar[str] = "linear"
+    channel_axis: ClassVar[int] = -1
 
     features_in: int
     features_out: int
