@@ -32,7 +32,7 @@ def export(
     outputs: Annotated[
         str | None,
         typer.Option(
-            help="onnx: of mean, variance, entropy, mutual_information, draws, draw_variances, codes; by commas."
+            help="onnx: mean, variance, entropy, mutual_information, draws, draw_variances, codes; by commas."
         ),
     ] = None,
     members: Annotated[

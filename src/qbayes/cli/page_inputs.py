@@ -1,4 +1,4 @@
-"""What ``qbayes export --target web`` reads beside its program: more models, examples, the range of pixels."""
+"""What ``qbayes export --target web`` reads beside its program: models, examples, the range of pixels."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from qbayes.export.targets.web import Example
 
 MOST_EXAMPLES = 100
+_STRANGE = 512
 
 
 def read_for_page(
@@ -51,9 +52,11 @@ def _examples(task: "Task", count: int) -> Iterator["Example"]:
     for row, answer in zip(x, y, strict=True):
         yield Example(row.flatten().tolist(), _answer(task, answer))
     if task.confusion_name is not None:
-        strange = next(iter(task.confusion_batches(max(1, count // 4))))
-        for row in strange:
-            yield Example(row.flatten().tolist(), "no class")
+        strange = next(iter(task.confusion_batches(_STRANGE)))
+        few = max(1, count // 4)
+        # neighbours are often patches of one photograph: these are far apart.
+        for at in range(few):
+            yield Example(strange[(2 * at + 1) * len(strange) // (2 * few)].flatten().tolist(), "no class")
 
 
 def _task(program: "Program", data_dir: Path | None) -> "Task":

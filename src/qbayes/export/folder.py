@@ -1,4 +1,4 @@
-"""A target that is a folder: nothing in it is lost without a word, and a new one appears whole or not at all."""
+"""A target that is a folder: nothing in it is lost without a word, and a new one appears whole or not."""
 
 import os
 import tempfile

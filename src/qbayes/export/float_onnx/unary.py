@@ -20,12 +20,13 @@ Write = Callable[[Graph, str, Any], str]
 
 def write_unary(g: Graph, node: Node, x: str) -> str:
     """The nodes of a ``unary`` node."""
-    label = str(node.options["label"])
+    label, called = str(node.options["label"]), node.options["function"]
     kind, _, number = label.partition(" ")
     if number:
         return _with_number(g, node, kind, x)
+    if kind.lower() in _SLOPED:
+        return _sloped(g, x, *_SLOPED[kind.lower()], called)
     write = _WRITERS.get(kind.lower())
-    called = node.options["function"]
     if write is None or _has_arguments(called):
         raise BadInput(
             "every function of a float network must have a form in ONNX here",
@@ -38,6 +39,16 @@ def write_unary(g: Graph, node: Node, x: str) -> str:
 def _has_arguments(function: Any) -> bool:
     """Whether a function was called with more than its input: such calls have no form here."""
     return isinstance(function, functools.partial) and any(function.args[1:])
+
+
+def _sloped(g: Graph, x: str, operator: str, name: str, default: float, called: Any) -> str:
+    """A function of one number more: a layer's attribute, or an argument of the call."""
+    if isinstance(called, functools.partial):
+        more, named = called.args[1:]
+        slope = more[0] if more else named.get(name, default)
+    else:
+        slope = getattr(called, name)
+    return g.node(operator, x, alpha=float(slope))
 
 
 def _with_number(g: Graph, node: Node, kind: str, x: str) -> str:
@@ -60,14 +71,6 @@ def _gelu(g: Graph, x: str, layer: Any) -> str:
     return g.node("Mul", g.node("Mul", x, g.constant(np.float32(0.5))), g.node("Add", scaled, _one(g)))
 
 
-def _leaky(g: Graph, x: str, layer: Any) -> str:
-    return g.node("LeakyRelu", x, alpha=float(getattr(layer, "negative_slope", 0.01)))
-
-
-def _elu(g: Graph, x: str, layer: Any) -> str:
-    return g.node("Elu", x, alpha=float(getattr(layer, "alpha", 1.0)))
-
-
 def _softplus(g: Graph, x: str, layer: Any) -> str:
     if isinstance(layer, nn.Softplus) and (layer.beta, layer.threshold) != (1, 20):
         raise BadInput("Softplus must have β = 1 and threshold 20", f"{layer}", "leave the float model out")
@@ -82,6 +85,11 @@ def _one(g: Graph) -> str:
     return g.constant(np.float32(1))
 
 
+# operator, name of the number, and what it is where it was not given.
+_SLOPED: dict[str, tuple[str, str, float]] = {
+    **dict.fromkeys(("leakyrelu", "leaky_relu"), ("LeakyRelu", "negative_slope", 0.01)),
+    "elu": ("Elu", "alpha", 1.0),
+}
 _WRITERS: dict[str, Write] = {
     **{
         name.lower(): _plain(name)
@@ -94,9 +102,6 @@ _WRITERS: dict[str, Write] = {
     "silu": lambda g, x, _: g.node("Mul", x, g.node("Sigmoid", x)),
     "selu": _plain("Selu"),
     "gelu": _gelu,
-    "leakyrelu": _leaky,
-    "leaky_relu": _leaky,
-    "elu": _elu,
     "softplus": _softplus,
     "prelu": _prelu,
     "logsigmoid": lambda g, x, _: g.node("Neg", g.node("Softplus", g.node("Neg", x))),

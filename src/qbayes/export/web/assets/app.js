@@ -8,7 +8,7 @@ import { short } from "./rows.js";
 import { classification, mean, regression } from "./statistics.js";
 import { fillTable } from "./table.js";
 
-const METHODS = { mcd: "MC dropout", bbb: "Bayes-by-Backprop", sghmc: "SGHMC", pointwise: "one network, no posterior" };
+const METHODS = { mcd: "MC dropout", bbb: "Bayes-by-Backprop", sghmc: "SGHMC", pointwise: "Point estimates" };
 const PAINT_EVERY_MS = 40;
 const state = { manifest: null, lines: [], shown: "", row: null, seed: 0, count: 20, run: 0, driver: null };
 
@@ -128,7 +128,10 @@ function describe({ task, models, kind, input_shape: shape, version, labels }) {
   byId("name").textContent = task;
   const method = METHODS[models[0].method] ?? models[0].method, names = models.map((one) => one.name).join(", ");
   const members = models[0].members > 1 ? ` of ${models[0].members} members` : "";
-  byId("about").textContent = `${method}${members}, as ${names}. Each draw is another network that fits the data; where they disagree, it is the model that does not know.`;
+  const varied = models.some((one) => one.members > 1 || one.noise.length > 0);
+  const meaning = varied ? "Each draw is another network that fits the data; where they disagree, it is the model that does not know."
+    : "There is nothing random in it: all draws are the same, and it cannot doubt itself.";
+  byId("about").textContent = `${method}${members}, as ${names}. ${meaning}`;
   byId("compare-note").textContent = `The noise of a draw is keyed by the seed: the same seed gives the same draws in Python (predict(x, draws, seed)) and for every model here. Times are of this browser, on one thread.${canCheck() ? "" : " The files were not checked: a browser can do that on https or on its own machine only."}`;
   byId("foot").textContent = `Made by qbayes ${version}; ONNX Runtime Web under its MIT licence.`;
   if (kind === "regression" && labels.length > 1) byId("compare-note").textContent += ` Of ${labels.length} targets the first is shown.`;
@@ -189,8 +192,8 @@ async function start() {
   byId("waiting").hidden = true;
   byId("page").hidden = false;
   const inputs = readInputs(state.manifest, (row) => { if (row) tell(null); state.row = row; restart(); }, tell);
-  inputs.start();
-  if (!state.row) await answer();
+  await inputs.start();
+  await answer();
 }
 
 /** For tests, and for whoever opens the console: the input, and every model's draws and statistics. */

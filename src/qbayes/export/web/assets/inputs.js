@@ -104,7 +104,7 @@ function rowInput(manifest, checked) {
   field.addEventListener("paste", () => setTimeout(read));
   const put = (raw) => { field.value = Array.from(raw, (v) => short(v, 6)).join(", "); };
   const centre = Float32Array.from({ length: count }, (_, at) => manifest.centre[Math.floor(at / (count / manifest.centre.length))]);
-  const start = () => { put(centre); read(); };
+  const start = () => { put(centre); return read(); };
   byId("mean-row").addEventListener("click", start);
   return { show: put, start };
 }

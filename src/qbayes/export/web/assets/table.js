@@ -6,7 +6,7 @@ import { short } from "./rows.js";
 const size = (bytes) => (bytes < 1e6 ? `${Math.round(bytes / 1e3)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
 const time = (ms) => (ms === null ? "–" : ms < 10 ? ms.toFixed(2) : ms.toFixed(0));
 
-/** How many draws choose the class that the first model chooses in the same draw. */
+/** How many draws choose the class that the first model chooses from the same noise. */
 function agreement(draws, others) {
   const best = (draw) => draw.indexOf(Math.max(...draw));
   const pairs = Math.min(draws.length, others.length);
@@ -32,7 +32,7 @@ function columns(manifest, first) {
     ["model", (line) => line.stats.model.toFixed(3)],
   ];
   if (first && manifest.models.length > 1) {
-    columns.push([`draws as ${first.name}`, (line) => agreement(line.draws, first.draws)]);
+    columns.push([`agree with ${first.name}`, (line) => agreement(line.draws, first.draws)]);
   }
   return columns;
 }
