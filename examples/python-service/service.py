@@ -19,8 +19,18 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
 LARGEST_BODY = 16 << 20
+# the runtime has an error of its own for each way in which a file can be wrong.
+WRONG_FILE = (
+    errors.Fail,
+    errors.InvalidArgument,
+    errors.InvalidGraph,
+    errors.InvalidProtobuf,
+    errors.NotImplemented,
+    errors.RuntimeException,
+)
 WANTED = ("mean", "variance", "entropy", "mutual_information")
 
 
@@ -40,7 +50,7 @@ class Model:
             raise Refused(f"the model {path} is damaged, or another one: its sha256 is not the one given")
         try:
             self.session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the runtime has errors of its own for each way a file can be wrong
+        except WRONG_FILE as error:
             raise Refused(f"{path} is no model that runs: {str(error).splitlines()[0][:200]}") from None
         entries = self.session.get_modelmeta().custom_metadata_map
         if "qbayes.task" not in entries:

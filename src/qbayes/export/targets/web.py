@@ -87,9 +87,9 @@ class WebTarget(Target):
             raise BadInput(
                 f"draws must be a whole number from 1 to {MOST_DRAWS}", f"{self.draws!r}", "for example 20"
             )
-        if self.pixels is not None and not self.pixels[0] < self.pixels[1]:
+        if self.pixels is not None and not -math.inf < self.pixels[0] < self.pixels[1] < math.inf:
             raise BadInput(
-                "the range of pixels must rise", f"{self.pixels[0]:g} … {self.pixels[1]:g}", "such as 0,255"
+                "the range of pixels must rise between finite numbers", f"{self.pixels[0]:g} … {self.pixels[1]:g}", "such as 0,255"
             )
 
     @staticmethod
