@@ -89,7 +89,9 @@ class WebTarget(Target):
             )
         if self.pixels is not None and not -math.inf < self.pixels[0] < self.pixels[1] < math.inf:
             raise BadInput(
-                "the range of pixels must rise between finite numbers", f"{self.pixels[0]:g} … {self.pixels[1]:g}", "such as 0,255"
+                "the range of pixels must rise between finite numbers",
+                f"{self.pixels[0]:g} … {self.pixels[1]:g}",
+                "such as 0,255",
             )
 
     @staticmethod

@@ -39,7 +39,7 @@ export function drawPlate(labels, draw, at, agreed) {
   const bars = draw.map((p, k) => svg("rect", { x: k * width + width * 0.12, y: 40 * (1 - p), width: width * 0.76, height: 40 * p, class: k === best ? "best" : "" }));
   return html("figure", { class: agreed === best ? "draw" : "draw apart", role: "img", "aria-label": `Draw ${at + 1}: ${labels[best]}, ${percent(draw[best])}` },
     svg("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none" }, ...bars),
-    html("figcaption", {}, html("b", {}, labels[best]), ` ${percent(draw[best])}`));
+    html("figcaption", {}, html("b", {}, labels[best]), html("span", {}, percent(draw[best]))));
 }
 
 function ticksBetween(low, high, wanted) {

@@ -36,7 +36,8 @@ function imageInput(manifest, give, checked) {
   byId("seen-size").textContent = `${columns} × ${rows}`;
   const display = (raw) => { show(byId("seen"), raw, shape, range); byId("hint").hidden = true; };
   const small = Math.max(rows, columns) <= SMALL_SIDE;
-  const sketch = new Sketch(byId("pad"), small ? 34 : 22, () => drawn());
+  const coloured = channels === 3;
+  const sketch = new Sketch(byId("pad"), coloured ? 0 : small ? 30 : 22, () => drawn());
   const drawn = () => {
     const { width, height } = sketch.canvas, ink = sketch.ink();
     // digits of few pixels fill their frame, those of MNIST 20 of 28.
@@ -46,8 +47,10 @@ function imageInput(manifest, give, checked) {
     display(raw);
     give(raw);
   };
-  if (channels === 3) {
-    byId("pad").hidden = true;
+  if (coloured) {
+    byId("pad").classList.add("still");
+    byId("pad").removeAttribute("tabindex");
+    byId("pad").setAttribute("aria-label", "The image");
     byId("centred-label").hidden = true;
     byId("hint").textContent = "Drop an image here";
   }
@@ -55,8 +58,8 @@ function imageInput(manifest, give, checked) {
   const fromPicture = async (file) => {
     const raw = toRaw(await fromFile(file, shape, byId("inverted").checked), range);
     last = file;
-    sketch.clear();
     display(raw);
+    sketch.show(byId("seen"));
     return raw;
   };
   const read = checked(fromPicture);
@@ -74,7 +77,7 @@ function imageInput(manifest, give, checked) {
   byId("file").addEventListener("change", (event) => { if (event.target.files[0]) read(event.target.files[0]); event.target.value = ""; });
   takeDrops(read);
   blank();
-  return { show: (raw) => { sketch.clear(); last = null; display(raw); } };
+  return { show: (raw) => { last = null; display(raw); sketch.show(byId("seen")); } };
 }
 
 /** Files may be dropped anywhere, or pasted: a browser would leave the page to show them. */

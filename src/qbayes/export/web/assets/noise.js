@@ -2,53 +2,63 @@
 // The same seed gives the same bits here and in Python, so that answers can be compared draw by draw.
 
 const WORD = 0x100000000;
+const ROUNDS = 10;
 
-/** The upper 32 bits of a product of two 32-bit words. */
-function high(a, b) {
-  const a0 = a & 0xffff, a1 = a >>> 16, b0 = b & 0xffff, b1 = b >>> 16;
-  const middle = a1 * b0 + ((a0 * b0) >>> 16);
-  const other = a0 * b1 + (middle & 0xffff);
-  return (a1 * b1 + Math.floor(middle / 65536) + Math.floor(other / 65536)) >>> 0;
+// Loops over typed arrays and 32-bit integers only: a Gaussian network draws a million numbers a draw.
+
+/** The upper 32 bits of a · b, of which b comes in halves; no sum of these leaves 32 bits. */
+function high(a, b0, b1) {
+  const a0 = a & 0xffff, a1 = a >>> 16;
+  const middle = (Math.imul(a1, b0) + (Math.imul(a0, b0) >>> 16)) >>> 0;
+  const other = (Math.imul(a0, b1) + (middle & 0xffff)) >>> 0;
+  return (Math.imul(a1, b1) + (middle >>> 16) + (other >>> 16)) | 0;
 }
 
 /** `count` random words at (site, draw, row), elements in order. */
 export function words(seed, site, draw, row, count) {
   const out = new Uint32Array(Math.ceil(count / 4) * 4);
-  const first = seed % WORD >>> 0, second = Math.floor(seed / WORD) >>> 0;
-  for (let quad = 0; quad * 4 < count; quad++) {
-    let c0 = site >>> 0, c1 = draw >>> 0, c2 = row >>> 0, c3 = quad, k0 = first, k1 = second;
-    for (let round = 0; round < 10; round++) {
-      const h0 = high(c0, 0xd2511f53), l0 = Math.imul(c0, 0xd2511f53) >>> 0;
-      const h1 = high(c2, 0xcd9e8d57), l1 = Math.imul(c2, 0xcd9e8d57) >>> 0;
-      c0 = (h1 ^ c1 ^ k0) >>> 0;
+  const first = (seed % WORD) | 0, second = Math.floor(seed / WORD) | 0;
+  for (let at = 0; at < count; at += 4) {
+    let c0 = site | 0, c1 = draw | 0, c2 = row | 0, c3 = at >>> 2, k0 = first, k1 = second;
+    for (let round = 0; round < ROUNDS; round++) {
+      const h0 = high(c0, 0x1f53, 0xd251), l0 = Math.imul(c0, 0xd2511f53);
+      const h1 = high(c2, 0x8d57, 0xcd9e), l1 = Math.imul(c2, 0xcd9e8d57);
+      c0 = h1 ^ c1 ^ k0;
       c1 = l1;
-      c2 = (h0 ^ c3 ^ k1) >>> 0;
+      c2 = h0 ^ c3 ^ k1;
       c3 = l0;
-      k0 = (k0 + 0x9e3779b9) >>> 0;
-      k1 = (k1 + 0xbb67ae85) >>> 0;
+      k0 = (k0 + 0x9e3779b9) | 0;
+      k1 = (k1 + 0xbb67ae85) | 0;
     }
-    out.set([c0, c1, c2, c3], quad * 4);
+    out[at] = c0;
+    out[at + 1] = c1;
+    out[at + 2] = c2;
+    out[at + 3] = c3;
   }
   return out.subarray(0, count);
 }
 
 /** 1 where an element is kept: the upper 16 bits of its word reach the threshold. */
 export function masks(seed, site, draw, row, count, threshold) {
-  return Uint8Array.from(words(seed, site, draw, row, count), (word) => ((word >>> 16) >= threshold ? 1 : 0));
+  const drawn = words(seed, site, draw, row, count), out = new Uint8Array(count);
+  for (let at = 0; at < count; at++) out[at] = (drawn[at] >>> 16) >= threshold ? 1 : 0;
+  return out;
 }
 
 /** Codes of ε: the table is odd, its upper half is given. */
 export function codes(seed, site, draw, count, upper) {
   const half = upper.length, shift = 32 - Math.log2(2 * half);
-  return Int8Array.from(words(seed, site, draw, 0, count), (word) => {
-    const index = word >>> shift;
-    return index >= half ? upper[index - half] : -upper[half - 1 - index];
-  });
+  const table = Int8Array.from({ length: 2 * half }, (_, at) => (at >= half ? upper[at - half] : -upper[half - 1 - at]));
+  const drawn = words(seed, site, draw, 0, count), out = new Int8Array(count);
+  for (let at = 0; at < count; at++) out[at] = table[drawn[at] >>> shift];
+  return out;
 }
 
 /** ε of the float network: Φ⁻¹ of the upper 23 bits. */
 export function gaussians(seed, site, draw, count) {
-  return Float32Array.from(words(seed, site, draw, 0, count), (word) => normal(((word >>> 9) + 0.5) / 0x800000));
+  const drawn = words(seed, site, draw, 0, count), out = new Float32Array(count);
+  for (let at = 0; at < count; at++) out[at] = normal(((drawn[at] >>> 9) + 0.5) / 0x800000);
+  return out;
 }
 
 const CENTRE = [
@@ -63,8 +73,17 @@ const TAIL = [
   [1, 2.05319162663775882187, 1.67638483018380384940, 0.689767334985100004550, 0.148103976427480074590,
     0.0151986665636164571966, 0.000547593808499534494600, 1.05075007164441684324e-9],
 ];
-const polynomial = (parts, x) => parts.reduceRight((sum, part) => sum * x + part, 0);
-const ratio = ([top, bottom], x) => polynomial(top, x) / polynomial(bottom, x);
+
+/** A quotient of two polynomials of degree 7. */
+function ratio(parts, x) {
+  const [top, bottom] = parts;
+  let above = top[7], below = bottom[7];
+  for (let at = 6; at >= 0; at--) {
+    above = above * x + top[at];
+    below = below * x + bottom[at];
+  }
+  return above / below;
+}
 
 /** Φ⁻¹(p) by Wichura's AS 241 (Applied Statistics 37, 1988), for p between 1e-11 and 1 − 1e-11. */
 export function normal(p) {

@@ -1,10 +1,12 @@
-// The drawing area: pen by mouse, finger or keyboard, and what it drew as ink from 0 to 1.
+// The drawing area: pen by mouse, finger or keyboard, and what it drew as ink from 0 to 1. It also shows pictures.
 
 export class Sketch {
+  /** `pen` is its width; without one, pictures can be shown and nothing drawn. */
   constructor(canvas, pen, changed) {
     Object.assign(this, { canvas, pen, changed, at: [canvas.width / 2, canvas.height / 2], down: false, empty: true });
     this.context = canvas.getContext("2d", { willReadFrequently: true });
     this.clear();
+    if (!pen) return;
     canvas.addEventListener("pointerdown", (event) => this.begin(event));
     canvas.addEventListener("pointermove", (event) => this.drag(event));
     for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { this.down = false; });
@@ -15,6 +17,17 @@ export class Sketch {
     this.context.fillStyle = "#000";
     this.context.fillRect(0, 0, this.canvas.width, this.canvas.height);
     this.empty = true;
+    this.shows = false;
+  }
+
+  /** A picture of few pixels, enlarged; the next line begins on an empty area. */
+  show(picture) {
+    this.clear();
+    this.context.imageSmoothingEnabled = false;
+    const scale = Math.min(this.canvas.width / picture.width, this.canvas.height / picture.height);
+    const [width, height] = [picture.width * scale, picture.height * scale];
+    this.context.drawImage(picture, (this.canvas.width - width) / 2, (this.canvas.height - height) / 2, width, height);
+    this.shows = true;
   }
 
   place(event) {
@@ -38,6 +51,7 @@ export class Sketch {
   }
 
   line(to) {
+    if (this.shows) this.clear();
     Object.assign(this.context, { strokeStyle: "#fff", lineWidth: this.pen, lineCap: "round", lineJoin: "round" });
     this.context.beginPath();
     this.context.moveTo(...this.at);
