@@ -28,7 +28,7 @@ help:
 # ONNX Runtime Web for exported pages. Without npm or a network all else works: what needs it is skipped, or says so.
 VENDORED := src/qbayes/export/web/runtime/ort-wasm-simd-threaded.wasm
 $(VENDORED): src/qbayes/export/web/runtime_files.py | .venv/.installed
-	@$(RUN)/python -m qbayes.cli.vendor_web || echo "pages for the browser cannot be exported or tested here"
+	@$(RUN)/python -m qbayes.cli.vendor_web && touch $@ || echo "pages for the browser cannot be exported or tested here"
 
 .venv/.docs: .venv/.installed
 	$(RUN)/python -m pip install -q -c constraints.txt -e ".[docs]"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import qbayes as qb
-from qbayes.cli import main
+from qbayes.cli import main, vendor_web
 from qbayes.errors import BadFile, BadInput
 from qbayes.export.web import runtime_files
 from refusal import refused
@@ -136,6 +136,17 @@ def test_another_runtime_is_not_taken_for_ours(tmp_path: Path) -> None:
         file.write(b"\0")
     with pytest.raises(BadFile, match="another sha256"):
         runtime_files.runtime_files(tmp_path / "dist")
+
+
+@pytest.mark.usefixtures("vendored")
+def test_what_is_vendored_is_not_fetched_again_unless_it_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert vendor_web.main() == 0
+    monkeypatch.setattr(runtime_files, "VENDORED", tmp_path)
+    assert vendor_web.main() == 2
+    assert "npm is needed" in capsys.readouterr().err
 
 
 def test_vendoring_needs_npm_and_checks_what_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,8 @@ if not is_vendored():
     pytest.skip("ONNX Runtime Web is not vendored: python -m qbayes.cli.vendor_web", allow_module_level=True)
 
 SEVEN = ((0.25, 0.2), (0.75, 0.2), (0.55, 0.5), (0.4, 0.85))
-# a code of the answer, which a runtime may differ in, moves a probability by less.
-CODE = 0.03
+# float32, rounded in another order; and a code of the answer, which moves a probability by less than that.
+SAME, CODE = 1e-5, 0.03
 
 
 def quantised(posterior: qb.NetworkPosterior, task: qb.Task, precision: str) -> qb.Program:
@@ -87,8 +87,10 @@ def visit(browser: Any) -> Iterator[Visit]:
 def check_classes(found: dict[str, Any], wanted: dict[str, qb.Predictive]) -> None:
     assert list(found) == list(wanted)
     for name, predictive in wanted.items():
-        bound = 1e-5 if name == "float" else CODE
-        np.testing.assert_allclose(found[name]["draws"], predictive.draws[:, 0].numpy(), atol=bound)
+        bound = SAME if name == "float" else CODE
+        apart = np.abs(np.array(found[name]["draws"]) - predictive.draws[:, 0].numpy()).max(-1)
+        assert apart.max() <= bound
+        assert (apart <= SAME).mean() >= 0.9
         stats = found[name]["stats"]
         np.testing.assert_allclose(stats["mean"], predictive.mean[0].numpy(), atol=bound)
         assert stats["entropy"] == pytest.approx(float(predictive.entropy), abs=3 * bound)

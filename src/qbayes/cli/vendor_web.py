@@ -2,15 +2,15 @@
 
 import sys
 
-from qbayes.errors import QbayesError
-from qbayes.export.web.runtime_files import PACKAGE, VENDORED, VERSION, is_vendored, runtime_files, vendor
+from qbayes.errors import BadFile, QbayesError
+from qbayes.export.web.runtime_files import PACKAGE, VENDORED, VERSION, runtime_files, vendor
 
 
 def main() -> int:
     try:
-        if is_vendored():
+        try:
             runtime_files()
-        else:
+        except BadFile:  # missing, damaged, or of another version
             vendor()
     except QbayesError as error:
         print(error, file=sys.stderr)

@@ -107,7 +107,8 @@ function paintClasses({ stats, draws }) {
   const { labels } = state.manifest;
   byId("verdict").replaceChildren(html("b", {}, labels[stats.best]), ` with probability ${stats.confidence.toFixed(2)}`);
   byId("distribution").replaceChildren(classBars(labels, stats, draws));
-  byId("split").replaceChildren(splitBar(stats.data, stats.model, Math.log(labels.length), "nats", ["in the data", "about the model"]));
+  const parts = ["in the data", "about the model"];
+  byId("split").replaceChildren(splitBar(stats.data, stats.model, Math.log(labels.length), "nats", parts));
   byId("draws").className = "plates";
   byId("draws").replaceChildren(...draws.map((draw, at) => drawPlate(labels, draw, at, stats.best)));
 }
@@ -115,9 +116,11 @@ function paintClasses({ stats, draws }) {
 function paintNumber(line) {
   const { stats, draws } = line, [label] = state.manifest.labels;
   const variances = line.made.slice(0, state.count).map((draw) => draw.variances[0]), means = draws.map((d) => d[0]);
-  byId("verdict").replaceChildren(html("b", {}, short(stats.mean)), ` for ${label}, 90 % between ${short(stats.low)} and ${short(stats.high)}`);
+  const interval = `90 % between ${short(stats.low)} and ${short(stats.high)}`;
+  byId("verdict").replaceChildren(html("b", {}, short(stats.mean)), ` for ${label}, ${interval}`);
   byId("distribution").replaceChildren(densityPlot(stats, means, variances, label));
-  byId("split").replaceChildren(splitBar(stats.data, stats.model, stats.variance, "variance", ["noise in the data", "spread of the models"]));
+  const parts = ["noise in the data", "spread of the models"];
+  byId("split").replaceChildren(splitBar(stats.data, stats.model, stats.variance, "variance", parts));
   byId("draws").className = "";
   byId("draws").replaceChildren(drawStrip(means, variances));
 }
@@ -129,12 +132,17 @@ function describe({ task, models, kind, input_shape: shape, version, labels }) {
   const method = METHODS[models[0].method] ?? models[0].method, names = models.map((one) => one.name).join(", ");
   const members = models[0].members > 1 ? ` of ${models[0].members} members` : "";
   const varied = models.some((one) => one.members > 1 || one.noise.length > 0);
-  const meaning = varied ? "Each draw is another network that fits the data; where they disagree, it is the model that does not know."
+  const meaning = varied
+    ? "Each draw is another network that fits the data; where they disagree, it is the model that does not know."
     : "There is nothing random in it: all draws are the same, and it cannot doubt itself.";
   byId("about").textContent = `${method}${members}, as ${names}. ${meaning}`;
-  byId("compare-note").textContent = `The noise of a draw is keyed by the seed: the same seed gives the same draws in Python (predict(x, draws, seed)) and for every model here. Times are of this browser, on one thread.${canCheck() ? "" : " The files were not checked: a browser can do that on https or on its own machine only."}`;
+  byId("compare-note").textContent = [
+    "The noise of a draw is keyed by the seed: the same seed gives the same draws in Python",
+    "(predict(x, draws, seed)) and for every model here. Times are of this browser, on one thread.",
+    kind === "regression" && labels.length > 1 ? `Of ${labels.length} targets the first is shown.` : "",
+    canCheck() ? "" : "The files were not checked: a browser can do that on https or on its own machine only.",
+  ].join(" ");
   byId("foot").textContent = `Made by qbayes ${version}; ONNX Runtime Web under its MIT licence.`;
-  if (kind === "regression" && labels.length > 1) byId("compare-note").textContent += ` Of ${labels.length} targets the first is shown.`;
   if (!isImage({ input_shape: shape })) byId("row-label").textContent = "A row of numbers";
 }
 
@@ -174,7 +182,7 @@ async function start() {
   state.manifest = await readManifest();
   for (const entry of state.manifest.models) {
     byId("progress").textContent = `Loading ${entry.name} …`;
-    const line = { name: entry.name, entry, model: null, made: [], times: [], draws: [], stats: null, problem: null };
+    const line = { name: entry.name, entry, model: null, problem: null, made: [], times: [], draws: [], stats: null };
     try {
       line.model = await Model.load(entry, state.manifest);
     } catch (error) {
@@ -200,7 +208,7 @@ async function start() {
 globalThis.qbayesPage = {
   state: () => document.body.dataset.state,
   input: () => state.row && Array.from(state.row),
-  answers: () => Object.fromEntries(state.lines.map(({ name, draws, stats, made }) => [name, { draws, stats, variances: made.map((d) => d.variances) }])),
+  answers: () => Object.fromEntries(state.lines.map(({ name, draws, stats }) => [name, { draws, stats }])),
 };
 
 start().catch((error) => {

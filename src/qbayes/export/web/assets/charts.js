@@ -26,18 +26,25 @@ export function classBars(labels, stats, draws) {
 /** Two parts of a whole on a track whose full length is `most`. */
 export function splitBar(data, model, most, unit, words) {
   const share = (part) => `${(100 * part) / most}%`;
-  const bar = html("div", { class: "split", role: "img", "aria-label": `${words[0]} ${short(data, 3)}, ${words[1]} ${short(model, 3)} ${unit}` },
-    html("span", { class: "data", style: { width: share(data) } }), html("span", { class: "model", style: { width: share(model) } }));
-  const item = (kind, text, value) => html("li", {}, html("span", { class: `key ${kind}` }), html("b", {}, value.toFixed(value < 10 ? 3 : 1)), ` ${text}`);
+  const told = `${words[0]} ${short(data, 3)}, ${words[1]} ${short(model, 3)} ${unit}`;
+  const bar = html("div", { class: "split", role: "img", "aria-label": told },
+    html("span", { class: "data", style: { width: share(data) } }),
+    html("span", { class: "model", style: { width: share(model) } }));
+  const item = (kind, text, value) => html("li", {}, html("span", { class: `key ${kind}` }),
+    html("b", {}, value.toFixed(value < 10 ? 3 : 1)), ` ${text}`);
+  const limit = most === data + model ? "" : `, of at most ${most.toFixed(2)}`;
   return html("div", {}, bar, html("ul", { class: "legend" }, item("data", words[0], data), item("model", words[1], model),
-    html("li", { class: "quiet" }, `${unit}${most === data + model ? "" : `, of at most ${most.toFixed(2)}`}`)));
+    html("li", { class: "quiet" }, `${unit}${limit}`)));
 }
 
 /** One draw of a classifier: thin bars, and the class it would choose. */
 export function drawPlate(labels, draw, at, agreed) {
   const best = draw.indexOf(Math.max(...draw)), width = 100 / draw.length;
-  const bars = draw.map((p, k) => svg("rect", { x: k * width + width * 0.12, y: 40 * (1 - p), width: width * 0.76, height: 40 * p, class: k === best ? "best" : "" }));
-  return html("figure", { class: agreed === best ? "draw" : "draw apart", role: "img", "aria-label": `Draw ${at + 1}: ${labels[best]}, ${percent(draw[best])}` },
+  const bars = draw.map((p, k) => svg("rect", {
+    x: (k + 0.12) * width, y: 40 * (1 - p), width: 0.76 * width, height: 40 * p, class: k === best ? "best" : "",
+  }));
+  const told = `Draw ${at + 1}: ${labels[best]}, ${percent(draw[best])}`;
+  return html("figure", { class: agreed === best ? "draw" : "draw apart", role: "img", "aria-label": told },
     svg("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none" }, ...bars),
     html("figcaption", {}, html("b", {}, labels[best]), html("span", {}, percent(draw[best]))));
 }
@@ -61,11 +68,13 @@ export function densityPlot(stats, means, variances, label) {
   const curves = means.map((m, at) => points.map((y) => density(y, m, variances[at])));
   const mixture = points.map((_, at) => curves.reduce((sum, curve) => sum + curve[at], 0) / curves.length);
   const top = Math.max(...curves.flat()) * 1.05, floor = TALL - FOOT - 12;
-  const path = (values) => values.map((v, at) => `${at ? "L" : "M"}${x(points[at]).toFixed(1)} ${(floor * (1 - v / top) + 4).toFixed(1)}`).join("");
+  const place = (v, at) => `${x(points[at]).toFixed(1)} ${(floor * (1 - v / top) + 4).toFixed(1)}`;
+  const path = (values) => `M${values.map(place).join("L")}`;
   const axis = ticksBetween(reach[0], reach[1], 6).flatMap((at) => [
     svg("line", { class: "gridline", x1: x(at), x2: x(at), y1: 4, y2: floor + 4 }),
     svg("text", { x: x(at), y: TALL - 6, "text-anchor": "middle" }, short(at))]);
-  return svg("svg", { class: "plot", viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", "aria-label": `${label}: mean ${short(stats.mean)}, 90 % between ${short(stats.low)} and ${short(stats.high)}` },
+  const told = `${label}: mean ${short(stats.mean)}, 90 % between ${short(stats.low)} and ${short(stats.high)}`;
+  return svg("svg", { class: "plot", viewBox: `0 0 ${WIDE} ${TALL}`, role: "img", "aria-label": told },
     ...axis, svg("path", { class: "area", d: `${path(mixture)}L${WIDE} ${floor + 4}L0 ${floor + 4}Z` }),
     ...curves.map((curve) => svg("path", { class: "curve", d: path(curve) })),
     svg("path", { class: "line", d: path(mixture) }),
@@ -82,8 +91,11 @@ export function drawStrip(means, variances) {
   const axis = ticksBetween(low, high, 4).flatMap((v) => [
     svg("line", { class: "gridline", x1: left, x2: WIDE, y1: y(v), y2: y(v) }),
     svg("text", { x: left - 8, y: y(v) + 4, "text-anchor": "end" }, short(v))]);
-  return svg("svg", { class: "plot", viewBox: `0 0 ${WIDE} 160`, role: "img", "aria-label": `Means of ${means.length} draws, from ${short(Math.min(...means))} to ${short(Math.max(...means))}` },
-    ...axis, ...means.map((m, at) => svg("g", {},
-      svg("line", { class: "whisker", x1: x(at), x2: x(at), y1: y(m - Math.sqrt(variances[at])), y2: y(m + Math.sqrt(variances[at])) }),
-      svg("circle", { class: "centre", cx: x(at), cy: y(m), r: 3.4 }))));
+  const mark = (m, at) => {
+    const noise = Math.sqrt(variances[at]);
+    return svg("g", {}, svg("line", { class: "whisker", x1: x(at), x2: x(at), y1: y(m - noise), y2: y(m + noise) }),
+      svg("circle", { class: "centre", cx: x(at), cy: y(m), r: 3.4 }));
+  };
+  const told = `Means of ${means.length} draws, from ${short(Math.min(...means))} to ${short(Math.max(...means))}`;
+  return svg("svg", { class: "plot", viewBox: `0 0 ${WIDE} 160`, role: "img", "aria-label": told }, ...axis, ...means.map(mark));
 }

@@ -24,7 +24,7 @@ function areaMean(source, width, height, left, top, right, bottom) {
   return total / ((right - left) * (bottom - top));
 }
 
-/** The square window that shows a drawing as MNIST shows digits: scaled to `fill` of the side, its centre of mass in the middle. */
+/** The square window that shows a drawing as MNIST does: scaled to `fill` of the side, its centre of mass in the middle. */
 export function framed(ink, width, height, fill) {
   let left = width, right = -1, top = height, bottom = -1, mass = 0, mx = 0, my = 0;
   for (let y = 0; y < height; y++) {

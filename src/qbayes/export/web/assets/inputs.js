@@ -74,7 +74,10 @@ function imageInput(manifest, give, checked) {
   byId("centred").addEventListener("change", () => { if (!sketch.empty) drawn(); });
   byId("inverted").addEventListener("change", () => { if (last) read(last); });
   byId("choose").addEventListener("click", () => byId("file").click());
-  byId("file").addEventListener("change", (event) => { if (event.target.files[0]) read(event.target.files[0]); event.target.value = ""; });
+  byId("file").addEventListener("change", ({ target }) => {
+    if (target.files[0]) read(target.files[0]);
+    target.value = "";
+  });
   takeDrops(read);
   blank();
   return { show: (raw) => { last = null; display(raw); sketch.show(byId("seen")); } };

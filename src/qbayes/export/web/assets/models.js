@@ -15,7 +15,9 @@ async function fetched(path) {
   } catch {
     throw new Error(`${path} cannot be fetched: is the server still running?`);
   }
-  if (!answer.ok) throw new Error(`${path} is not on the server (${answer.status}): export the page again, and copy the whole folder.`);
+  if (!answer.ok) {
+    throw new Error(`${path} is not on the server (${answer.status}): export the page again, and copy the whole folder.`);
+  }
   return answer;
 }
 
@@ -48,7 +50,9 @@ export class Model {
   static async load(entry, manifest) {
     const buffer = await (await fetched(entry.file)).arrayBuffer();
     const whole = buffer.byteLength === entry.bytes && (!canCheck() || (await sha256(buffer)) === entry.sha256);
-    if (!whole) throw new Error(`${entry.file} is damaged: it is not the file that was exported. Export the page again, or copy it anew.`);
+    if (!whole) {
+      throw new Error(`${entry.file} is damaged: it is not the file that was exported. Export the page again, or copy it anew.`);
+    }
     let session;
     try {
       session = await ort.InferenceSession.create(buffer, { executionProviders: ["wasm"], logSeverityLevel: 3 });

@@ -8,7 +8,9 @@ export function parseRow(text, count) {
   }
   return Float32Array.from(parts, (part, at) => {
     const number = Number(part);
-    if (!Number.isFinite(Math.fround(number))) throw new Error(`Number ${at + 1} of the row, “${part.slice(0, 20)}”, is no finite number.`);
+    if (!Number.isFinite(Math.fround(number))) {
+      throw new Error(`Number ${at + 1} of the row, “${part.slice(0, 20)}”, is no finite number.`);
+    }
     return number;
   });
 }

@@ -32,7 +32,8 @@ export class Sketch {
 
   place(event) {
     const box = this.canvas.getBoundingClientRect();
-    return [((event.clientX - box.left) / box.width) * this.canvas.width, ((event.clientY - box.top) / box.height) * this.canvas.height];
+    const x = ((event.clientX - box.left) / box.width) * this.canvas.width;
+    return [x, ((event.clientY - box.top) / box.height) * this.canvas.height];
   }
 
   begin(event) {

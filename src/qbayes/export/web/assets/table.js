@@ -41,10 +41,13 @@ function columns(manifest, first) {
 export function fillTable(table, manifest, lines, shown, choose) {
   const held = document.activeElement?.closest?.("#models input")?.value;
   const wanted = columns(manifest, lines[0].stats ? lines[0] : null);
-  const head = html("tr", {}, html("th", { scope: "col" }, "model"), ...wanted.map(([name]) => html("th", { scope: "col", class: "n" }, name)),
-    html("th", { scope: "col", class: "n" }, "ms a draw"), html("th", { scope: "col", class: "n" }, "file"));
+  const titles = [...wanted.map(([name]) => name), "ms a draw", "file"];
+  const head = html("tr", {}, html("th", { scope: "col" }, "model"),
+    ...titles.map((title) => html("th", { scope: "col", class: "n" }, title)));
   const rows = lines.map((line) => {
-    const pick = html("input", { type: "radio", name: "model", value: line.name, disabled: Boolean(line.problem), onchange: () => choose(line.name) });
+    const pick = html("input", {
+      type: "radio", name: "model", value: line.name, disabled: Boolean(line.problem), onchange: () => choose(line.name),
+    });
     pick.checked = line.name === shown;
     const cells = line.stats ? wanted.map(([, cell]) => html("td", { class: "n" }, cell(line)))
       : [html("td", { colspan: wanted.length, class: line.problem ? "long bad" : "quiet" }, line.problem ?? "–")];
