@@ -5,7 +5,7 @@ RUN := .venv/bin
 TEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest
 JOBS ?= 2
 
-.PHONY: help demo test test-full lint format bench docs clean
+.PHONY: help demo test test-full lint format bench vendor wheel docs clean
 
 help:
 	@echo "make demo       two studies on embedded data, four methods, float to 2 bits; pages in runs/demo"
@@ -15,6 +15,8 @@ help:
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make bench      the benchmarks, one after the other"
 	@echo "make docs       the documentation, into site/"
+	@echo "make vendor     fetch ONNX Runtime Web, which pages of 'qbayes export' carry (needs npm)"
+	@echo "make wheel      the package with ONNX Runtime Web in it, into dist/"
 	@echo "make clean      remove caches and builds; keeps .venv, runs and data"
 
 # An environment that was made by hand is completed, not replaced.
@@ -23,17 +25,22 @@ help:
 	$(RUN)/python -m pip install -q -c constraints.txt -e ".[dev,report]"
 	@touch $@
 
+# ONNX Runtime Web for exported pages. Without npm or a network all else works: what needs it is skipped, or says so.
+VENDORED := src/qbayes/export/web/runtime/ort-wasm-simd-threaded.wasm
+$(VENDORED): src/qbayes/export/web/runtime_files.py | .venv/.installed
+	@$(RUN)/python -m qbayes.cli.vendor_web && touch $@ || echo "pages for the browser cannot be exported or tested here"
+
 .venv/.docs: .venv/.installed
 	$(RUN)/python -m pip install -q -c constraints.txt -e ".[docs]"
 	@touch $@
 
-demo: .venv/.installed
+demo: .venv/.installed $(VENDORED)
 	$(RUN)/python -m qbayes.cli.demo --out runs/demo
 
-test: .venv/.installed
+test: .venv/.installed $(VENDORED)
 	$(TEST) -n $(JOBS)
 
-test-full: .venv/.installed
+test-full: .venv/.installed $(VENDORED)
 	$(TEST) -n $(JOBS) -m "full or not full"
 
 lint: .venv/.installed
@@ -54,6 +61,12 @@ bench: .venv/.installed
 docs: .venv/.docs
 	$(RUN)/mkdocs build --strict --quiet
 	@echo "the documentation is in site/index.html"
+
+vendor: .venv/.installed
+	$(RUN)/python -m qbayes.cli.vendor_web
+
+wheel: vendor
+	$(RUN)/python -m pip wheel -q --no-deps -w dist .
 
 clean:
 	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache

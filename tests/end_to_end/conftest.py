@@ -1,7 +1,9 @@
 """``qbayes`` as a function: the exit code, standard output and standard error of one command line."""
 
 import json
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from qbayes.cli import main
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # A small network and a few epochs: enough for a posterior, not for a good one.
 SMALL = ["--network", "mlp", "--network-set", "hidden=[16]", "--epochs", "2", "--quiet"]
 
@@ -67,3 +70,21 @@ def diabetes_posterior(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["fit", "diabetes", "--method", "bbb", "--task-set", "split=2", "--out", str(folder), *SMALL]
     assert main(command) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A real Chromium."""
+    driver = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    with driver.sync_playwright() as tools:
+        own = Path(tools.chromium.executable_path)
+        found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+        if found is None and not own.exists():
+            pytest.skip("no Chromium here: install one, or run 'playwright install chromium'")
+        # the sandbox of Chromium does not start for the superuser.
+        flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        running = tools.chromium.launch(executable_path=found, args=flags)
+        yield running
+        running.close()

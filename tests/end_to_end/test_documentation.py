@@ -30,6 +30,7 @@ from qbayes.cli.app import app
 from qbayes.cli.inputs import parse_settings
 from qbayes.errors import QbayesError
 from qbayes.export.targets.c import TEMPLATES
+from qbayes.export.web.runtime_files import is_vendored
 from qbayes.methods import METHODS, make_method
 from qbayes.networks import NETWORKS
 from qbayes.tasks import DATASETS
@@ -169,6 +170,9 @@ def test_page_runs_and_shows_what_comes_out(page: Path, empty_folder: Path) -> N
     text = page.read_text(encoding="utf-8")
     for extra in re.findall(r"^import (onnxruntime|openvino)$", text, re.MULTILINE):
         pytest.importorskip(extra)
+    exports_page = any(b.language == "sh" and "--target web" in b.body for b in blocks_of(text))
+    if exports_page and not is_vendored():
+        pytest.skip("ONNX Runtime Web is not vendored: python -m qbayes.cli.vendor_web")
     update = os.environ.get("QBAYES_UPDATE_DOCS", "") not in ("", "0")
     ran, written = 0, text
     for block, shown, output in outputs_of(blocks_of(text)):

@@ -1,8 +1,6 @@
 """The report in a real browser: it opens from disk, draws, answers to switches, asks for nothing."""
 
 import math
-import os
-import shutil
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +27,6 @@ from report_frames import (
 )
 
 MARKS = ".mark-point, .mark-box, .mark-bar, .mark-area"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\"&amp; Größe {{data}}"
 )
@@ -67,23 +64,6 @@ class Sight:
     def overflow(self) -> int:
         """Pixels by which the page is wider than the window."""
         return self.ask("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    driver = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    with driver.sync_playwright() as tools:
-        own = Path(tools.chromium.executable_path)
-        found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-        if found is None and not own.exists():
-            pytest.skip("no Chromium here: install one, or run 'playwright install chromium'")
-        # the sandbox of Chromium does not start for the superuser.
-        flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        running = tools.chromium.launch(executable_path=found, args=flags)
-        yield running
-        running.close()
 
 
 @pytest.fixture

@@ -180,10 +180,25 @@ def test_an_op_that_the_target_lacks_is_named(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(BadInput, match=r"'lookup\d+', a lookup") as caught:
         export_onnx(program, tmp_path / "m.onnx")
     assert caught.value.do == "export to c"
+    with pytest.raises(BadInput, match="the target 'web' has") as caught:
+        TARGETS["web"]().write(program, tmp_path / "page")
+    assert caught.value.do == "export to c"
+    assert not (tmp_path / "page").exists()
     monkeypatch.setattr(TARGETS["c"], "ops", classmethod(lambda cls: frozenset()))
     with pytest.raises(BadInput, match=r"'lookup\d+', a lookup") as caught:
         export_onnx(program, tmp_path / "m.onnx")
     assert "no target has" in caught.value.do
+
+
+def test_draws_and_their_variances_are_the_whole_mixture(tmp_path: Path) -> None:
+    """Of a regression: the variance is the spread of the draws and the mean of what they say of the noise."""
+    make, program = regression()
+    outputs = ("draws", "draw_variances", "variance")
+    (path,) = export_onnx(program, tmp_path / "m.onnx", Options(draws=7, outputs=outputs))
+    found = open_exported(path)(make.inputs(3))
+    assert found["draw_variances"].shape == found["draws"].shape == (7, 3, 2)
+    together = found["draws"].var(0, ddof=1) + found["draw_variances"].mean(0)
+    np.testing.assert_allclose(together, found["variance"], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

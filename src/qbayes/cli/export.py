@@ -8,6 +8,7 @@ import typer
 from qbayes.cli import options
 from qbayes.cli.console import out, print_json
 from qbayes.cli.inputs import open_program
+from qbayes.cli.page_inputs import read_for_page
 
 
 def export(
@@ -15,7 +16,7 @@ def export(
         Path, typer.Argument(metavar="PROGRAM", help="A .qbayes file, or the folder of 'qbayes quantize'.")
     ],
     place: Annotated[
-        Path, typer.Argument(metavar="PLACE", help="onnx: the file to write. c: a new or empty folder.")
+        Path, typer.Argument(metavar="PLACE", help="onnx: the file to write. c, web: a new or empty folder.")
     ],
     target: Annotated[str, typer.Option(help="What to export to: see 'qbayes list targets'.")],
     dialect: Annotated[
@@ -25,10 +26,14 @@ def export(
         str | None,
         typer.Option(help="onnx: inside (the graph draws, by default) or inputs (masks and ε are inputs)."),
     ] = None,
-    draws: Annotated[int | None, typer.Option(help="onnx: draws in the graph, 20 by default.")] = None,
+    draws: Annotated[
+        int | None, typer.Option(help="onnx: draws in the graph. web: draws to begin with. 20 by default.")
+    ] = None,
     outputs: Annotated[
         str | None,
-        typer.Option(help="onnx: of mean, variance, entropy, mutual_information, draws, codes; by commas."),
+        typer.Option(
+            help="onnx: mean, variance, entropy, mutual_information, draws, draw_variances, codes; by commas."
+        ),
     ] = None,
     members: Annotated[
         str | None, typer.Option(help="onnx: batch (all in one file, by default) or files (one file each).")
@@ -36,6 +41,26 @@ def export(
     name: Annotated[str | None, typer.Option(help="c: prefix of every function and file.")] = None,
     flash: Annotated[str | None, typer.Option(help="c: most flash that it may take, such as 256k.")] = None,
     ram: Annotated[str | None, typer.Option(help="c: most RAM that it may take, such as 64k.")] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PROGRAM", help="web: a program of other bits to compare with; repeatable."),
+    ] = None,
+    float_posterior: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="web: the float posterior to compare with.")
+    ] = None,
+    examples: Annotated[
+        int | None, typer.Option(help="web: so many test inputs of the recorded task on the page.")
+    ] = None,
+    pixels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW,HIGH", help="web: raw values of black and white; else the program's range."
+        ),
+    ] = None,
+    runtime: Annotated[
+        Path | None, typer.Option(help="web: the folder dist of onnxruntime-web, if it was not vendored.")
+    ] = None,
+    data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     as_json: options.AsJson = False,
@@ -47,8 +72,9 @@ def export(
       qbayes export mcd.qbayes mcd.onnx --target onnx --draws 50 --outputs mean,entropy
       qbayes export mcd.qbayes mcd.onnx --target onnx --dialect qdq --noise inputs
       qbayes export mcd.qbayes firmware/network --target c --flash 256k --ram 64k --name gesture
+      qbayes export mcd-w8a8.qbayes page --target web --beside mcd-w4a4.qbayes --float-posterior runs/mcd
     """
-    from qbayes.export import make_target
+    from qbayes.export import check_options, make_target
 
     named = None if outputs is None else tuple(part.strip() for part in outputs.split(","))
     given = options.given(
@@ -60,9 +86,16 @@ def export(
         name=name,
         flash=flash,
         ram=ram,
+        beside=beside or None,
+        float_posterior=float_posterior,
+        examples=examples,
+        pixels=pixels,
+        runtime=runtime,
     )
-    chosen = make_target(target, **given)
-    written = chosen.write(open_program(program, network), place, overwrite=force)
+    check_options(target, given)
+    opened = open_program(program, network)
+    chosen = make_target(target, **{**given, **read_for_page(given, opened, network, data_dir)})
+    written = chosen.write(opened, place, overwrite=force)
     if as_json:
         print_json(written.facts)
     else:

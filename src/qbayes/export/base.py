@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -45,6 +45,12 @@ TARGETS: Shelf[type[Target]] = Shelf("export target", "qbayes.export.targets")
 
 def make_target(name: str, /, **options: Any) -> Target:
     """The target of that name with these options; refuses options that it does not have."""
+    check_options(name, options)
+    return TARGETS[name](**options)
+
+
+def check_options(name: str, options: Iterable[str]) -> None:
+    """Raise where the target of that name lacks one of the options."""
     kind = TARGETS[name]
     known = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     for option in options:
@@ -52,7 +58,6 @@ def make_target(name: str, /, **options: Any) -> Target:
             raise BadInput(
                 f"an option must be one that the target '{name}' has", f"'{option}'", nearest(option, known)
             )
-    return kind(**options)
 
 
 def require_ops(program: Program, target: str, known: set[type[Op]]) -> None:

@@ -19,7 +19,7 @@ def metadata(program: Program, options: Options, members: list[int]) -> dict[str
     signature = program.signature
     described = signature.to_json()
     entries: dict[str, Any] = {
-        "version": _version(),
+        "version": library_version(),
         "task": signature.task,
         "labels": list(signature.labels),
         "likelihood": described["likelihood"],
@@ -58,7 +58,7 @@ def _text(entry: Any) -> str:
     return entry if isinstance(entry, str) else json.dumps(entry, sort_keys=True, default=repr)
 
 
-def _version() -> str:
+def library_version() -> str:
     try:
         return version("qbayes")
     except PackageNotFoundError:

@@ -8,8 +8,9 @@ from qbayes.integer.onnx.dialect import DIALECTS, Dialect, dialect_of
 
 NOISES = ("inside", "inputs")
 MEMBERS = ("batch", "files")
-# ``codes`` are the integers that come out of the last op, ``draws`` the answer of every draw.
-OUTPUTS = ("mean", "variance", "entropy", "mutual_information", "draws", "codes")
+# ``codes`` are the integers that come out of the last op, ``draws`` the answer of every draw,
+# ``draw_variances`` the noise of the data that every draw of a regression tells.
+OUTPUTS = ("mean", "variance", "entropy", "mutual_information", "draws", "draw_variances", "codes")
 DEFAULT_OUTPUTS = OUTPUTS[:4]
 MOST_DRAWS = 10_000
 

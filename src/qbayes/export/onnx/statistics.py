@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from qbayes.errors import BadInput
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.program import Program
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.mixture import ENTROPY_KNOTS, LEGENDRE_NODES, LEGENDRE_WEIGHTS
+from qbayes.posterior.signature import Signature
 
 # What rounding alone leaves between equal entropies, of their size: ``Predictive`` shows it as 0.
 _ERROR = {np.float64: 1e-9, np.float32: 1e-5}
@@ -22,14 +23,24 @@ _LEAST = 1e-37
 
 
 class Statistics:
-    """Nodes over draws ``(draws, rows, …)``; every result is float32."""
+    """Nodes over draws ``(draws, rows, …)``; every result is float32.
 
-    def __init__(self, g: Graph, program: Program, dtype: Any, draws: int) -> None:
-        self.g, self.program, self.dtype, self.draws = g, program, dtype, draws
-        self.is_classifier = isinstance(program.signature.likelihood, Categorical)
+    ``shape`` is that of one row of an answer.
+    """
+
+    def __init__(
+        self, g: Graph, signature: Signature, shape: tuple[int, ...], dtype: Any, draws: int
+    ) -> None:
+        self.g, self.signature, self.dtype, self.draws = g, signature, dtype, draws
+        self._shape = shape
+        self.is_classifier = isinstance(signature.likelihood, Categorical)
 
     def write(self, heads: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
         """The wanted outputs by name, from the heads in network units (float32)."""
+        if self.is_classifier and "draw_variances" in wanted:
+            raise BadInput(
+                "draw_variances is an output of a regression", "a classifier", "leave it out: draws has all"
+            )
         wide = {name: self.g.cast(tensor, self.dtype) for name, tensor in heads.items()}
         found = (
             self._classification(wide[""], wanted) if self.is_classifier else self._regression(wide, wanted)
@@ -49,7 +60,7 @@ class Statistics:
         return {name: found[name] for name in wanted if name in found}
 
     def _regression(self, heads: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
-        g, target = self.g, self.program.signature.target
+        g, target = self.g, self.signature.target
         means, variances = heads["mean"], g.node("Exp", heads["log_variance"])
         if target is not None:
             along = (-1, *(1,) * (len(self._shape) - 1))
@@ -57,7 +68,7 @@ class Statistics:
             means = g.node("Add", g.node("Mul", means, self._number(std)), self._number(offset))
             variances = g.node("Mul", variances, self._number(std**2))
         mean = self._mean(means)
-        found = {"draws": means, "mean": mean}
+        found = {"draws": means, "draw_variances": variances, "mean": mean}
         if "variance" in wanted:
             found["variance"] = g.node("Add", self._spread(means, mean), self._mean(variances))
         if {"entropy", "mutual_information"} & set(wanted):
@@ -67,10 +78,6 @@ class Statistics:
             total = expected if self.draws == 1 else self._over_targets(self._mixture(means, variances, mean))
             found |= self._entropies(total, expected)
         return {name: found[name] for name in wanted if name in found}
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return self.program.values[next(iter(self.program.outputs.values()))].shape
 
     def _number(self, value: Any) -> str:
         return self.g.constant(np.asarray(value, self.dtype))

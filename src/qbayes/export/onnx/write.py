@@ -1,6 +1,7 @@
 """A program as one ONNX model, or as one for each member, written whole or not at all."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ INPUT = "x"
 # protobuf, in which ONNX files are written, holds no more.
 LARGEST_MODEL = (1 << 31) - 1
 _PER_ROW = ("entropy", "mutual_information")
+_PER_DRAW = ("draws", "draw_variances")
 
 
 def export_onnx(
@@ -74,7 +76,7 @@ def _codes_of_draws(
             mine = (
                 None
                 if given is None
-                else {site: _of_member(g, tensor, at, len(held)) for site, tensor in given.items()}
+                else {site: of_member(g, tensor, at, len(held)) for site, tensor in given.items()}
             )
             member = program.members[index]
             maker = MemberDraws(program, member, options.spelling, draws, sites, mine)
@@ -82,7 +84,7 @@ def _codes_of_draws(
     return found
 
 
-def _of_member(g: Graph, tensor: str, first: int, step: int) -> str:
+def of_member(g: Graph, tensor: str, first: int, step: int) -> str:
     """Every ``step``-th draw, from ``first`` on."""
     if step == 1:
         return tensor
@@ -94,7 +96,7 @@ def _outputs(
     g: Graph, program: Program, options: Options, codes: list[dict[str, str]], held: list[int]
 ) -> None:
     used = held[: len(codes)]
-    joined = {head: _in_order(g, [one[head] for one in codes], options.draws) for head in program.outputs}
+    joined = {head: in_order(g, [one[head] for one in codes], options.draws) for head in program.outputs}
     if "codes" in options.outputs:
         for head, tensor in joined.items():
             value = program.values[program.outputs[head]]
@@ -104,25 +106,30 @@ def _outputs(
     if not wanted:
         return
     reals = {
-        head: _in_order(
+        head: in_order(
             g, [_real(g, program, i, head, one) for i, one in zip(used, codes, strict=True)], options.draws
         )
         for head in program.outputs
     }
     for head in program.constant_heads:
         reals[head] = _constant_head(g, program, used, head, options.draws, reals["mean"])
-    made = Statistics(g, program, options.spelling.lanes.dtype, options.draws).write(reals, wanted)
     row = program.values[next(iter(program.outputs.values()))].shape
-    for name in wanted:
+    statistics = Statistics(g, program.signature, row, options.spelling.lanes.dtype, options.draws)
+    hand_out(g, statistics.write(reals, wanted), row, options.draws)
+
+
+def hand_out(g: Graph, made: Mapping[str, str], row: tuple[int, ...], draws: int) -> None:
+    """Statistics as outputs of the model, under their names."""
+    for name, tensor in made.items():
         shape = (ROWS,) if name in _PER_ROW else (ROWS, *row)
-        g.output(made[name], name, np.float32, (options.draws, *shape) if name == "draws" else shape)
+        g.output(tensor, name, np.float32, (draws, *shape) if name in _PER_DRAW else shape)
 
 
 def codes_name(head: str) -> str:
     return f"codes.{head}" if head else "codes"
 
 
-def _in_order(g: Graph, parts: list[str], draws: int) -> str:
+def in_order(g: Graph, parts: list[str], draws: int) -> str:
     """The draws of all members, ``(draws, …)`` in the order of their numbers."""
     if len(parts) == 1:
         return parts[0]

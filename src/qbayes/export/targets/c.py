@@ -1,18 +1,16 @@
 """``qbayes export --target c``: a folder with the network as C, its runtime, a Makefile and a self-test."""
 
-import os
 import shlex
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from qbayes.errors import BadFile
 from qbayes.export.base import TARGETS, Target, Written
 from qbayes.export.c import header, selftest, sizes
 from qbayes.export.c.names import DEFAULT, check_name, renamed
 from qbayes.export.c.source import Network, network_of
+from qbayes.export.folder import check_folder, write_folder
 from qbayes.integer.ops import OPS
 from qbayes.integer.program import Program
 
@@ -45,7 +43,7 @@ class CTarget(Target):
         network = self.network(program)
         check_folder(place, overwrite=overwrite)
         files = self.files(network)
-        written = write_folder(place, files)
+        written = write_folder(place, {name: text.encode() for name, text in files.items()})
         size = sizes.size_of(network)
         facts = {
             "target": "c",
@@ -91,51 +89,6 @@ def _rows(network: Network) -> int:
     program = network.program
     inputs = len(network.grids) * header.count(program.values[program.input].shape)
     return _RECORDED_ROWS if inputs * _RECORDED_ROWS <= _MOST_RECORDED else 1
-
-
-def check_folder(place: Path, *, overwrite: bool) -> None:
-    """Raise unless the export can be written to ``place`` without losing anything."""
-    try:
-        is_folder = place.is_dir()
-        is_other = not is_folder and place.exists()
-        is_full = is_folder and any(os.scandir(place))
-    except (OSError, ValueError) as error:
-        raise _unwritable(place, error) from None
-    if is_other:
-        raise BadFile("the target must be a folder", f"the file {place}", "choose another path")
-    if is_full and not overwrite:
-        raise BadFile(
-            "the target must be a new or an empty folder",
-            f"{place} holds files",
-            "choose another path, or pass --force to write over them",
-        )
-
-
-def write_folder(place: Path, files: Mapping[str, str]) -> tuple[Path, ...]:
-    """All files of a new folder or none; into a folder that is there they are moved one by one."""
-    try:
-        new = not place.exists()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent if new else place, prefix=".qbayes-") as scratch:
-            made = Path(scratch) / "made"
-            made.mkdir()
-            for name, text in files.items():
-                (made / name).write_text(text, encoding="utf-8")
-            if new:
-                made.rename(place)
-            else:
-                for name in files:
-                    (made / name).replace(place / name)
-    except (OSError, ValueError) as error:
-        raise _unwritable(place, error) from None
-    return tuple(place / name for name in files)
-
-
-def _unwritable(place: Path, error: OSError | ValueError) -> BadFile:
-    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return BadFile(
-        "the target folder must be writable", f"{str(place)[:200]!r}: {why}", "choose another path"
-    )
 
 
 def _summary(name: str, place: Path, network: Network) -> list[str]:

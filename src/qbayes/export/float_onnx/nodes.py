@@ -1,0 +1,160 @@
+"""One node of a float network as ONNX operators: the kinds of ``quant.nodes``, before anything is folded."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from qbayes.export.float_onnx.unary import write_unary
+from qbayes.integer.onnx.graph import Graph
+from qbayes.posterior.gaussian import GaussianLayer
+from qbayes.quant.fold import norm_constants
+from qbayes.quant.nodes import Node
+from qbayes.quant.windows import all_windows, divisors
+
+Write = Callable[[Graph, Node, Sequence[str]], str]
+
+
+def write_node(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    """The result of a node that draws nothing."""
+    with g.scope(node.name):
+        return _WRITERS[node.kind](g, node, inputs)
+
+
+def write_weighted(g: Graph, node: Node, x: str, weight: str, bias: str | None) -> str:
+    """A Linear or a convolution with these weights."""
+    with g.scope(node.name):
+        geometry = node.options["geometry"]
+        if geometry is None:
+            y = g.node("MatMul", x, g.node("Transpose", weight, perm=[1, 0]))
+            return y if bias is None else g.node("Add", y, bias)
+        pads = [int(side) for side in geometry["padding"]]
+        return g.node(
+            "Conv",
+            *([x, weight] if bias is None else [x, weight, bias]),
+            strides=list(geometry["stride"]),
+            dilations=list(geometry["dilation"]),
+            group=geometry["groups"],
+            pads=[*pads, *pads],
+        )
+
+
+def point_weights(g: Graph, node: Node) -> tuple[str, str | None]:
+    """The weights of a layer that draws none, as constants; a Gaussian layer's are its means."""
+    layer: Any = node.module
+    names = ("weight_mean", "bias_mean") if isinstance(layer, GaussianLayer) else ("weight", "bias")
+    weight, bias = (getattr(layer, name) for name in names)
+    held = g.constant(weight.detach(), np.float32, f"{node.name}.weight")
+    return held, None if bias is None else g.constant(bias.detach(), np.float32, f"{node.name}.bias")
+
+
+def _along_channels(numbers: Any, node: Node) -> np.ndarray:
+    """One number a channel, shaped to broadcast over the node's output."""
+    return np.asarray(numbers, np.float32).reshape(-1, *(1,) * (len(node.shape) - 1))
+
+
+def _scaled(g: Graph, x: str, gain: Any, offset: Any, node: Node) -> str:
+    product = g.node("Mul", x, g.constant(_along_channels(gain, node)))
+    return g.node("Add", product, g.constant(_along_channels(offset, node)))
+
+
+def _norm(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    gain, shift = norm_constants(node.module)
+    return _scaled(g, inputs[0], gain, shift, node)
+
+
+def _affine(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    return _scaled(g, inputs[0], node.options["gain"], node.options["offset"], node)
+
+
+def _add(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    parts = [
+        part if factor == 1 else g.node("Mul", part, g.constant(np.float32(factor)))
+        for part, factor in zip(inputs, node.options["factors"], strict=True)
+    ]
+    return g.node("Add", *parts)
+
+
+def _clamp(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    low, high = node.options["low"], node.options["high"]
+    if (low, high) == (0.0, math.inf):
+        return g.node("Relu", inputs[0])
+    x = inputs[0] if low == -math.inf else g.node("Max", inputs[0], g.constant(np.float32(low)))
+    return x if high == math.inf else g.node("Min", x, g.constant(np.float32(high)))
+
+
+def _max_pool(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    options = node.options
+    return g.node(
+        "MaxPool",
+        inputs[0],
+        kernel_shape=list(options["kernel"]),
+        strides=list(options["stride"]),
+        dilations=list(options["dilation"]),
+        pads=[*options["padding"], *options["padding"]],
+        ceil_mode=int(options["ceil_mode"]),
+    )
+
+
+def _average(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    """Sums over windows by a product with a matrix of ones for each axis: uneven windows are no exception."""
+    options, lengths = node.options, node.inputs[0].shape[1:]
+    shared = {name: options[name] for name in ("kernel", "stride", "padding", "ceil_mode", "adaptive")}
+    windows = all_windows(lengths, **shared)
+    counts = divisors(
+        lengths, **shared, count_include_pad=options["count_include_pad"], divisor=options["divisor"]
+    ).numpy()
+    inside = [
+        np.array([[a <= at < b for a, b in along] for at in range(length)], np.float32)
+        for along, length in zip(windows, lengths, strict=True)
+    ]
+    sums = g.node("MatMul", inputs[0], g.constant(inside[-1]))
+    if len(inside) == 2:
+        sums = g.node("MatMul", g.constant(np.ascontiguousarray(inside[0].T)), sums)
+    return g.node("Div", sums, g.constant(counts.astype(np.float32)))
+
+
+def _pad(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    begins, ends = ([pair[at] for pair in node.options["amounts"]] for at in (0, 1))
+    mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}[node.options["mode"]]
+    fill = g.constant(np.float32(node.options["value"]))
+    return g.node("Pad", inputs[0], g.whole(0, *begins, 0, *ends), fill, mode=mode)
+
+
+def _slice(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    o = node.options
+    places = (o["start"], o["stop"], o["axis"], o["step"])
+    return g.node("Slice", inputs[0], *(g.whole(place) for place in places))
+
+
+def _upsample(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    scales = np.array([1, 1, *node.options["factors"]], np.float32)
+    return g.node(
+        "Resize",
+        *(inputs[0], "", g.constant(scales)),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+
+
+_WRITERS: dict[str, Write] = {
+    "norm": _norm,
+    "affine": _affine,
+    "add": _add,
+    "mul": lambda g, node, inputs: g.node("Mul", *inputs),
+    "concat": lambda g, node, inputs: g.node("Concat", *inputs, axis=node.options["axis"]),
+    "clamp": _clamp,
+    "unary": lambda g, node, inputs: write_unary(g, node, inputs[0]),
+    "max_pool": _max_pool,
+    "average": _average,
+    "reshape": lambda g, node, inputs: g.node("Reshape", inputs[0], g.whole(-1, *node.shape)),
+    "permute": lambda g, node, inputs: g.node("Transpose", inputs[0], perm=list(node.options["order"])),
+    "slice": _slice,
+    "pad": _pad,
+    "upsample": _upsample,
+    # grids are no matter here, and what drops in training alone drops nothing.
+    "reach": lambda g, node, inputs: inputs[0],
+    "dropout": lambda g, node, inputs: inputs[0],
+}

@@ -1,0 +1,104 @@
+"""``qbayes export --target web``: a folder with a page that runs the program in any browser."""
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from qbayes.errors import BadInput
+from qbayes.export.base import TARGETS, Target, Written, kinds, require_ops
+from qbayes.export.folder import check_folder, write_folder
+from qbayes.integer.onnx.dialect import QOPERATOR
+from qbayes.integer.program import Program
+from qbayes.posterior.network import NetworkPosterior
+
+MOST_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class Example:
+    """An input in raw units that the page offers, and the answer that belongs to it, if it is known."""
+
+    row: Sequence[float]
+    answer: str = ""
+
+
+@TARGETS.register("web")
+@dataclass(frozen=True)
+class WebTarget(Target):
+    """A static page: draw, drop or paste an input and watch the draws.
+
+    ``beside`` are programs of other widths, ``float_posterior`` what they were made from: the page shows all
+    of them. ``pixels`` is the range of raw inputs, by default what the program's input grid holds;
+    ``runtime`` the folder ``dist`` of onnxruntime-web where it was not vendored.
+    """
+
+    summary: ClassVar[str] = "a page for any browser, with the models and ONNX Runtime Web"
+
+    draws: int = 20
+    beside: tuple[Program, ...] = ()
+    float_posterior: NetworkPosterior | None = None
+    examples: tuple[Example, ...] = ()
+    pixels: tuple[float, float] | None = None
+    runtime: Path | None = None
+
+    @classmethod
+    def ops(cls) -> frozenset[str]:
+        return kinds(set(QOPERATOR.writers))
+
+    def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
+        from qbayes.export.web.folder import page_files
+        from qbayes.export.web.manifest import check_alike, manifest, named, shown_float, shown_program
+
+        place = Path(place)
+        self._check()
+        programs = (program, *self.beside)
+        for one in programs:
+            require_ops(one, "web", set(QOPERATOR.writers))
+        check_folder(place, overwrite=overwrite)
+        shown = [shown_program(one, name) for name, one in named(programs)]
+        if self.float_posterior is not None:
+            shown.insert(0, shown_float(self.float_posterior))
+        check_alike(shown)
+        told = [self._example(example, program) for example in self.examples]
+        described = manifest(shown, program, self.draws, self.pixels, told)
+        files = page_files(described, shown, self.runtime)
+        written = write_folder(place, files)
+        sizes = {one.name: len(one.content) for one in shown}
+        total = sum(map(len, files.values()))
+        facts = {
+            "target": "web",
+            "folder": str(place),
+            "files": sorted(files),
+            "models": sizes,
+            "bytes": total,
+        }
+        lines = [*(f"{name}: {size:,} bytes" for name, size in sizes.items())]
+        lines.append(f"{place}: {len(files)} files, {total:,} bytes; serve it with any static server:")
+        lines.append(f"python3 -m http.server 8000 --bind 127.0.0.1 --directory {shlex.quote(str(place))}")
+        lines.append("then open http://127.0.0.1:8000")
+        return Written(written, facts, tuple(lines))
+
+    def _check(self) -> None:
+        whole = isinstance(self.draws, int) and not isinstance(self.draws, bool)
+        if not whole or not 1 <= self.draws <= MOST_DRAWS:
+            raise BadInput(
+                f"draws must be a whole number from 1 to {MOST_DRAWS}", f"{self.draws!r}", "for example 20"
+            )
+        if self.pixels is not None and not -math.inf < self.pixels[0] < self.pixels[1] < math.inf:
+            raise BadInput(
+                "the range of pixels must rise between finite numbers",
+                f"{self.pixels[0]:g} … {self.pixels[1]:g}",
+                "such as 0,255",
+            )
+
+    @staticmethod
+    def _example(example: Example, program: Program) -> Mapping[str, Any]:
+        count = math.prod(program.signature.input_shape)
+        if len(example.row) != count:
+            raise BadInput(
+                f"an example must have the {count} numbers of an input", f"{len(example.row)}", "flatten it"
+            )
+        return {"row": [float(f"{number:.6g}") for number in example.row], "answer": example.answer}
