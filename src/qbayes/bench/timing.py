@@ -31,6 +31,11 @@ class Times:
         return min(self.seconds) / self.passes
 
     @property
+    def call(self) -> float:
+        """Seconds of the fastest call: a prediction with all its draws."""
+        return min(self.seconds)
+
+    @property
     def median(self) -> float:
         """Seconds of the middle call, per draw and image: how busy the machine was."""
         return sorted(self.seconds)[len(self.seconds) // 2] / self.passes
@@ -43,15 +48,24 @@ def stopwatch(run: Run) -> float:
     return time.perf_counter() - begun
 
 
-def interleaved(ways: Mapping[str, Way], seconds: float, least_rounds: int = 2) -> dict[str, Times]:
-    """One round to warm up, then rounds over all ways in turn until ``seconds`` are over."""
+def interleaved(
+    ways: Mapping[str, Way], seconds: float, least_rounds: int = 2, burst: float = 0.0
+) -> dict[str, Times]:
+    """One round to warm up, then rounds over all ways in turn until ``seconds`` are over.
+
+    In its turn a way is called for ``burst`` seconds, at least once: the threads of the engine before it may
+    go on spinning for some milliseconds, which short calls must not be charged with.
+    """
     for way in ways.values():
         way.run()
     found: dict[str, list[float]] = {name: [] for name in ways}
     deadline, rounds = time.perf_counter() + seconds, 0
     while rounds < least_rounds or time.perf_counter() < deadline:
         for name, way in ways.items():
+            end = time.perf_counter() + burst
             found[name].append(stopwatch(way.run))
+            while time.perf_counter() < end:
+                found[name].append(stopwatch(way.run))
         rounds += 1
     return {name: Times(times, ways[name].passes) for name, times in found.items()}
 
