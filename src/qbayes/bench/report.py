@@ -24,10 +24,11 @@ _SIZE_HEAD = (
 )
 
 
-def speed_head(precision: str, threads: int) -> list[str]:
+def speed_head(precision: str, threads: int, clock: str) -> list[str]:
     """What stands above the tables."""
+    timed = "fastest of interleaved calls" + ("" if clock == "wall" else ", processor time")
     return [
-        f"int8 of ours: {precision}; {threads} threads; fastest of interleaved calls",
+        f"int8 of ours: {precision}; threads: {threads}; {timed}",
         "µs/draw: per draw and image; prediction: one call with all its draws; images/s: whole predictions",
         "roofline: share of a large matrix product in the same numbers; memory: peak without the libraries",
     ]

@@ -20,7 +20,7 @@ from qbayes.bench.memory import Memory, measure_memory
 from qbayes.bench.plain import PlainLoop
 from qbayes.bench.roofline import operations, roofline, roofline_ways
 from qbayes.bench.subjects import Subject, make_subject
-from qbayes.bench.timing import Run, Times, Way, affordable_draws, interleaved, stopwatch
+from qbayes.bench.timing import CLOCKS, Run, Times, Way, affordable_draws, interleaved, stopwatch
 from qbayes.errors import QbayesError
 from qbayes.integer.int8_ops import Shape, saturates
 from qbayes.integer.posterior import ProgramPosterior, load
@@ -33,12 +33,13 @@ _BURST = 0.03
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured in every cell: the engines, the draws, the seconds, and whether memory too."""
+    """What is measured in every cell: engines, draws, seconds, whether memory too, and by which clock."""
 
     engines: Sequence[str]
     draws: int
     seconds: float
     memory: bool = False
+    clock: str = "wall"
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ def measure(network: str, subject: Subject, pointwise: Subject, batch: int, sett
         ]
         opened = [one for one in found if isinstance(one, _Ready)]
         ways = {one.name: Way(_call(one, x), one.draws * batch) for one in opened}
-        times = interleaved({**ways, **roofline_ways()}, settings.seconds, burst=_BURST)
+        times = interleaved(
+            {**ways, **roofline_ways()}, settings.seconds, burst=_BURST, clock=CLOCKS[settings.clock]
+        )
         rows = [
             _row(one, times, network, batch, settings) if isinstance(one, _Ready) else one for one in found
         ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qbayes.cli.console import note, print_json
+from qbayes.cli.console import check_choice, note, print_json
 from qbayes.cli.inputs import check_new_file
 from qbayes.cli.options import AsJson, Draws, OverwriteFile
 from qbayes.errors import BadInput, nearest
@@ -32,6 +32,9 @@ def bench(
     precision: Annotated[str, typer.Option(help="Bits of weights and activations.")] = "W8A8",
     threads: Annotated[int, typer.Option(min=1, help="Threads of every engine.")] = 2,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for each cell after its warm-up.")] = 3.0,
+    clock: Annotated[
+        str, typer.Option(help="wall, or cpu: time given to one thread, for machines that are never idle.")
+    ] = "wall",
     memory: Annotated[
         bool,
         typer.Option("--memory/--no-memory", help="Measure peak memory, each engine in its own process."),
@@ -67,6 +70,7 @@ def bench(
         raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")
     _check_files(out_file, figure, overwrite=overwrite)
     _check_memory(memory)
+    _check_clock(clock, threads)
     torch.set_num_threads(threads)
     settings = {
         "networks": chosen[0],
@@ -78,6 +82,7 @@ def bench(
         "threads": threads,
         "seconds": seconds,
         "memory": memory,
+        "clock": clock,
     }
     found = _Bench(settings, out_file, figure, quiet=as_json)
     found.speed(bits)
@@ -107,8 +112,8 @@ class _Bench:
         asked = self.settings
         if self.machine["saturates"]:
             note("8 × 8-bit products saturate on this processor: layers at W8A8 take longer here (try W8A7)")
-        self._print(*report.speed_head(precision.label, asked["threads"]))
-        each = Settings(asked["engines"], asked["draws"], asked["seconds"], asked["memory"])
+        self._print(*report.speed_head(precision.label, asked["threads"], asked["clock"]))
+        each = Settings(asked["engines"], asked["draws"], asked["seconds"], asked["memory"], asked["clock"])
         for cell in measure_all(asked["networks"], asked["methods"], asked["batch"], precision, each):
             self.cells.append(cell)
             self._print(*report.cell_lines(cell))
@@ -170,6 +175,18 @@ def _check_files(out_file: Path | None, figure: Path | None, *, overwrite: bool)
     if figure is not None:
         check_new_file(figure, SUFFIXES, overwrite=overwrite)
         require_matplotlib()
+
+
+def _check_clock(clock: str, threads: int) -> None:
+    from qbayes.bench.timing import CLOCKS
+
+    check_choice("the clock", clock, tuple(CLOCKS))
+    if clock == "cpu" and threads > 1:
+        raise BadInput(
+            "the clock cpu must be that of one thread: with several it adds them up, waiting included",
+            f"--threads {threads}",
+            "add --threads 1",
+        )
 
 
 def _check_memory(memory: bool) -> None:
