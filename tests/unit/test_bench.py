@@ -191,6 +191,13 @@ def test_operations_are_two_for_each_product_of_a_weight() -> None:
     assert operations(make_subject("mlp", "pointwise", W8A7).program) == operations(subject.program)
 
 
+def test_products_with_padding_are_no_operations() -> None:
+    # 5 × 5 taps on 28 × 28 and 14 × 14 pixels with 2 of padding: 6 of the 5 n taps of an axis fall beside.
+    first, second = 20 * (5 * 28 - 6) ** 2, 50 * 20 * (5 * 14 - 6) ** 2
+    wanted = 2 * (first + second + 2450 * 500 + 500 * 10)
+    assert operations(make_subject("lenet", "pointwise", W8A7).program) == wanted
+
+
 def test_an_engine_of_others_that_fails_is_a_row_and_ours_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

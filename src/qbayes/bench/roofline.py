@@ -2,7 +2,8 @@
 
 The int8 product is oneDNN's, with the kernels that the backend ``onednn`` uses; a multiply-accumulate counts
 as two operations. What a network reaches of it is the share of the operations that it *needs*, layer by layer
-for every draw, whatever an engine computes in truth: work that it saves counts as done.
+for every draw, whatever an engine computes in truth: work that it saves counts as done. Products with the
+zeros of a padding are not needed; kernels leave them out.
 """
 
 from collections.abc import Mapping
@@ -12,12 +13,12 @@ import torch
 
 from qbayes.bench.timing import Times, Way
 from qbayes.integer.int8_ops import Shape, Target, pack, product, why_missing
-from qbayes.integer.ops import Weighted
+from qbayes.integer.ops import Conv, Weighted
 from qbayes.integer.program import Program
 
-# Rows, inputs and outputs of the product: 17 billion operations, some hundredths of a second.
-SIZE = 2048
-_OPERATIONS = 2 * SIZE**3
+# Of the product: 17 billion operations, some hundredths of a second. A long sum is what kernels do best.
+_ROWS, _INPUTS, _OUTPUTS = 2048, 4096, 1024
+_OPERATIONS = 2 * _ROWS * _INPUTS * _OUTPUTS
 INT8, FLOAT = "roofline int8", "roofline float"
 # Small codes: the product of large ones may saturate, which takes no less time.
 _LARGEST_CODE = 7
@@ -36,14 +37,14 @@ class Roofline:
 
 def roofline_ways() -> dict[str, Way]:
     """What to time beside the engines."""
-    a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    a, b = torch.randn(_ROWS, _INPUTS), torch.randn(_INPUTS, _OUTPUTS)
     ways = {FLOAT: Way(lambda: torch.mm(a, b), 1)}
     if why_missing() is None:
-        shape = Shape(SIZE, SIZE)
-        x = torch.randint(0, 1 << 8, (SIZE, SIZE), dtype=torch.uint8)
-        codes = torch.randint(-_LARGEST_CODE, _LARGEST_CODE + 1, (SIZE, SIZE), dtype=torch.int8)
-        target = Target(torch.full((SIZE,), 2.0**-12), 0, 0, 255)
-        zeros = torch.zeros(SIZE, dtype=torch.int32)
+        shape = Shape(_INPUTS, _OUTPUTS)
+        x = torch.randint(0, 1 << 8, (_ROWS, _INPUTS), dtype=torch.uint8)
+        codes = torch.randint(-_LARGEST_CODE, _LARGEST_CODE + 1, (_OUTPUTS, _INPUTS), dtype=torch.int8)
+        target = Target(torch.full((_OUTPUTS,), 2.0**-12), 0, 0, 255)
+        zeros = torch.zeros(_OUTPUTS, dtype=torch.int32)
         packed = pack(shape, codes, zeros, target, 0)
         ways[INT8] = Way(lambda: product(shape, x, 0, packed, target, zeros), 1)
     return ways
@@ -57,5 +58,17 @@ def roofline(times: Mapping[str, Times]) -> Roofline:
 
 def operations(program: Program) -> int:
     """Operations that one pass of the network needs for one row; a Gaussian weight counts once."""
-    weighted = [op for op in program.ops if isinstance(op, Weighted)]
-    return 2 * sum(op.macs(program.values) // op.weights.accumulators for op in weighted)
+    return 2 * sum(_products(program, op) for op in program.ops if isinstance(op, Weighted))
+
+
+def _products(program: Program, op: Weighted) -> int:
+    """Products of a weight with a number of the input that is not padding."""
+    products = op.macs(program.values) // op.weights.accumulators
+    if isinstance(op, Conv):
+        lengths, outputs = program.values[op.inputs[0]].shape[1:], program.values[op.output].shape[1:]
+        for axis, (length, out, taps) in enumerate(zip(lengths, outputs, op.kernel, strict=True)):
+            first = [place * op.stride[axis] - op.padding[axis] for place in range(out)]
+            reached = [start + tap * op.dilation[axis] for start in first for tap in range(taps)]
+            # the taps of an axis fall beside the image independently of the other axes.
+            products = products * sum(0 <= at < length for at in reached) // len(reached)
+    return products
