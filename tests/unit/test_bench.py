@@ -32,6 +32,12 @@ from qbayes.quant.precision import Precision
 W8A7 = Precision(weight=8, activation=7)
 
 
+@pytest.fixture(autouse=True)
+def small_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The large product of the roofline with few rows: no test here asks how fast it is."""
+    monkeypatch.setattr("qbayes.bench.roofline._ROWS", 32)
+
+
 def row(engine: str, method: str, microseconds: float, passes: int = 4) -> Row:
     """A row whose fastest call took that long per draw and image; its other call took thrice as long."""
     times = Times([3e-6 * microseconds * passes, 1e-6 * microseconds * passes], passes)

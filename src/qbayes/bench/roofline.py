@@ -18,7 +18,6 @@ from qbayes.integer.program import Program
 
 # Of the product: 17 billion operations, some hundredths of a second. A long sum is what kernels do best.
 _ROWS, _INPUTS, _OUTPUTS = 2048, 4096, 1024
-_OPERATIONS = 2 * _ROWS * _INPUTS * _OUTPUTS
 INT8, FLOAT = "roofline int8", "roofline float"
 # Small codes: the product of large ones may saturate, which takes no less time.
 _LARGEST_CODE = 7
@@ -52,8 +51,8 @@ def roofline_ways() -> dict[str, Way]:
 
 def roofline(times: Mapping[str, Times]) -> Roofline:
     """From the times of ``roofline_ways``."""
-    int8 = _OPERATIONS / times[INT8].best if INT8 in times else None
-    return Roofline(int8, _OPERATIONS / times[FLOAT].best)
+    done = 2 * _ROWS * _INPUTS * _OUTPUTS
+    return Roofline(done / times[INT8].best if INT8 in times else None, done / times[FLOAT].best)
 
 
 def operations(program: Program) -> int:
