@@ -10,6 +10,7 @@ from qbayes.integer import ops
 from qbayes.integer.backends.base import choose
 from qbayes.integer.compare import compare_ops
 from qbayes.integer.int8 import drawn_codes, typed
+from qbayes.integer.int8_ops import whole_product, whole_product_is_exact
 from qbayes.integer.kernels_build import kernels
 from qbayes.integer.lines import LinesKernel
 from qbayes.integer.ops import Linear, Weights
@@ -44,6 +45,31 @@ def test_lines_of_several_axes_and_shared_rows_are_bit_equal() -> None:
     assert all(
         row.largest == 0 for row in compare_ops(program, "reference", "onednn", make.inputs(9), draws=4)
     )
+
+
+@pytest.mark.parametrize("grids", [1, 2])
+@pytest.mark.parametrize("whole", [True, False])
+def test_sums_that_float32_does_not_hold_are_bit_equal(
+    grids: int, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many rows of a wide matrix: by the product in int32, and by plain codes where there is none."""
+    if not whole:
+        monkeypatch.setattr("qbayes.integer.lines.whole_product_is_exact", lambda inputs, outputs: False)
+    make = Maker((2450,), bits=8)
+    program = make.program(make.linear(make.input, 60, relu=False, grids=grids))
+    found = compare_ops(program, "reference", "onednn", make.inputs(64), draws=2, seed=1)
+    assert all(row.largest == 0 for row in found)
+
+
+@pytest.mark.skipif(not whole_product_is_exact(2450, 30), reason="no exact integer product here")
+@pytest.mark.parametrize("x_zero", [0, 7, 255])
+def test_the_whole_product_is_that_of_integers(x_zero: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (40, 2450), generator=generator, dtype=torch.uint8)
+    w = torch.randint(-128, 128, (30, 2450), generator=generator, dtype=torch.int8)
+    x[:5], w[:5], w[5:9] = 255, 127, -128
+    wanted = (x.long() - x_zero) @ w.long().t()
+    assert torch.equal(whole_product(x, x_zero, w).long(), wanted)
 
 
 def test_packing_changes_no_answer() -> None:

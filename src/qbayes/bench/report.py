@@ -1,40 +1,67 @@
-"""The measured cells as lines of a table, and as one JSON document."""
+"""The measured cells as lines: a table for each cell with a line for each engine, and the aims in words."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from qbayes.bench.cell import (
+    AIM_BATCH,
+    BASELINE,
+    DRAW_AIMS,
+    DRAW_NETWORKS,
+    OURS,
+    SHARE_AIM,
+    SHARE_NETWORK,
+    Cell,
+    Row,
+)
 from qbayes.bench.size import ALLOWED, LEAST_WEIGHTS, Size
-from qbayes.bench.speed import MCD_AIM, MCD_NETWORKS, Cell
-from qbayes.bench.timing import Times
 
-WAYS = ("loop", "predict", "onednn", "frozen", "pointwise")
-_SPEED_HEAD = (
-    f"{'network':18}{'method':10}{'batch':>6}{'draws':>6}"
-    + "".join(f"{way:>11}" for way in WAYS)
-    + f"{'loop/int':>10}{'aim':>6}{'pred/int':>9}{'mcd/point':>10}  notes"
+_ROW_HEAD = (
+    f"  {'engine':22}{'numbers':>8}{'µs/draw':>11}{'prediction':>12}{'images/s':>11}"
+    f"{'× loop':>8}{'roofline':>9}{'memory':>9}{'file':>9}"
 )
 _SIZE_HEAD = (
     f"{'network':18}{'method':10}{'bits':>5}{'weights':>12}{'file':>12}{'of bits/32':>11}  within 5 %"
 )
 
 
-def speed_head(precision: str, threads: int) -> list[str]:
-    """What stands above the lines of cells."""
+def speed_head(precision: str, threads: int, clock: str) -> list[str]:
+    """What stands above the tables."""
+    timed = "fastest of interleaved calls" + ("" if clock == "wall" else ", processor time")
     return [
-        f"{precision}, {threads} threads: microseconds per draw and image, fastest of interleaved calls",
-        "loop, predict: float; onednn: integers; frozen: weight draws kept; pointwise: integers, no masks",
-        _SPEED_HEAD,
+        f"int8 of ours: {precision}; threads: {threads}; {timed}",
+        "µs/draw: per draw and image; prediction: one call with all its draws; images/s: whole predictions",
+        "roofline: share of a large matrix product in the same numbers; memory: peak without the libraries",
     ]
 
 
-def speed_line(cell: Cell) -> str:
-    times = "".join(_microseconds(cell.times.get(way)) for way in WAYS)
-    ratios = (
-        f"{_number(cell.ratio('loop', 'onednn')):>10}{_number(cell.aim):>6}"
-        f"{_number(cell.ratio('predict', 'onednn')):>9}{_number(cell.ratio('onednn', 'pointwise')):>10}"
+def cell_lines(cell: Cell) -> list[str]:
+    """A heading with what is particular about the cell, then one line for each engine, then the passes."""
+    drawn = [row for row in cell.rows if row.method == cell.method]
+    passes = [row for row in cell.rows if row.method != cell.method]
+    lines = ["", _heading(cell), _ROW_HEAD, *(_row_line(cell, row) for row in drawn)]
+    if passes:
+        lines += ["  a pointwise pass, for comparison:", *(_row_line(cell, row) for row in passes)]
+    return lines
+
+
+def _heading(cell: Cell) -> str:
+    peak = cell.roofline.int8
+    peaks = f"{cell.roofline.float32 / 1e12:.2f} TOP/s float" + (f", {peak / 1e12:.2f} int8" if peak else "")
+    start = f"{cell.network}, {cell.method}, batch {cell.batch}, {cell.draws} draws; roofline {peaks}"
+    return "; ".join([start, *cell.notes])
+
+
+def _row_line(cell: Cell, row: Row) -> str:
+    start = f"  {row.engine:22}{row.numbers:>8}"
+    if row.times is None:
+        return f"{start}  not run: {row.why}"
+    share, speed = cell.share(row), cell.speed(row)
+    memory = None if row.memory is None else row.memory.own
+    return (
+        f"{start}{_digits(1e6 * row.times.best):>11}{_duration(row.times.call):>12}"
+        f"{_digits(cell.batch / row.times.call):>11}{_number(speed):>8}{_percent(share):>9}"
+        f"{_megabytes(memory):>9}{_megabytes(row.file_bytes):>9}"
     )
-    start = f"{cell.network:18}{cell.method:10}{cell.batch:>6}{cell.draws:>6}"
-    return f"{start}{times}{ratios}  {'; '.join(cell.notes)}".rstrip()
 
 
 def size_head() -> list[str]:
@@ -50,78 +77,45 @@ def size_line(size: Size) -> str:
 def verdicts(cells: Sequence[Cell]) -> Iterator[str]:
     """Each aim with what was measured, in words."""
     for cell in cells:
-        faster, aim = cell.ratio("loop", "onednn"), cell.aim
+        faster, aim = cell.ratio(BASELINE, OURS), cell.aim
         if faster is not None and aim is not None:
             yield f"{_met(faster >= aim)}: {cell.name} is {faster:.2f}× as fast as the float loop (aim {aim})"
-        share = cell.ratio("onednn", "pointwise")
-        if share is not None and cell.network in MCD_NETWORKS:
-            held = _met(share <= MCD_AIM)
-            yield f"{held}: a draw of {cell.name} takes {share:.2f} pointwise passes (at most {MCD_AIM})"
+        if cell.batch == AIM_BATCH:
+            yield from _draw_verdict(cell)
+            yield from _share_verdict(cell)
 
 
-def document(
-    machine: Mapping[str, object],
-    settings: Mapping[str, object],
-    cells: Sequence[Cell],
-    sizes: Sequence[Size],
-) -> dict[str, Any]:
-    """Everything, for JSON."""
-    return {
-        "machine": dict(machine),
-        "settings": dict(settings),
-        "cells": [cell_record(cell) for cell in cells],
-        "verdicts": list(verdicts(cells)),
-        "sizes": [size_record(size) for size in sizes],
-    }
+def _draw_verdict(cell: Cell) -> Iterator[str]:
+    over, most, fastest = cell.draw_over_pass, DRAW_AIMS.get(cell.method), cell.fastest_pointwise()
+    if over is not None and most is not None and fastest is not None and cell.network in DRAW_NETWORKS:
+        yield (
+            f"{_met(over <= most)}: a draw of {cell.name} takes {over:.2f} of the fastest pointwise "
+            f"int8 pass, that of {fastest.engine} (at most {most})"
+        )
 
 
-def cell_record(cell: Cell) -> dict[str, Any]:
-    """A cell with its times in microseconds per draw and image; ratios are those of the fastest calls."""
-    pairs = (("loop", "onednn"), ("predict", "onednn"), ("loop", "frozen"), ("onednn", "pointwise"))
-    return {
-        "name": cell.name,
-        "network": cell.network,
-        "method": cell.method,
-        "precision": cell.precision,
-        "batch": cell.batch,
-        "draws": cell.draws,
-        "draws_asked": cell.draws_asked,
-        "members": cell.members,
-        "ways": {way: _times_record(times) for way, times in cell.times.items()},
-        "ratios": {f"{slow}/{fast}": cell.ratio(slow, fast) for slow, fast in pairs},
-        "aim": cell.aim,
-        "kernels": dict(cell.kernels),
-        "notes": cell.notes,
-    }
+def _share_verdict(cell: Cell) -> Iterator[str]:
+    row = cell.row(OURS)
+    share = None if row is None else cell.share(row)
+    if share is not None and cell.network == SHARE_NETWORK:
+        held = _met(share >= SHARE_AIM)
+        yield f"{held}: {cell.name} reaches {share:.0%} of the roofline (aim {SHARE_AIM:.0%})"
 
 
-def size_record(size: Size) -> dict[str, Any]:
-    return {
-        "network": size.network,
-        "method": size.method,
-        "bits": size.bits,
-        "weights": size.weights,
-        "codes_per_weight": size.codes,
-        "float32_bytes": size.float_bytes,
-        "file_bytes": size.file_bytes,
-        "ratio": size.ratio,
-        "within_5_percent": size.passes,
-    }
+def _digits(value: float) -> str:
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
 
-def _times_record(times: Times) -> dict[str, float]:
-    return {
-        "microseconds": 1e6 * times.best,
-        "median_microseconds": 1e6 * times.median,
-        "calls": len(times.seconds),
-    }
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.2f} ms"
 
 
-def _microseconds(times: Times | None) -> str:
-    if times is None:
-        return f"{'':>11}"
-    value = 1e6 * times.best
-    return f"{value:>11.2f}" if value < 1000 else f"{value:>11.0f}"
+def _megabytes(count: int | None) -> str:
+    return "" if count is None else f"{count / 1e6:.1f} MB"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
 
 
 def _number(value: float | None) -> str:

@@ -1,80 +1,61 @@
-"""One cell of the speed table: a network by a method at a batch size, timed in every way.
+"""Measures the cells: every engine that can run a network by a method, in turn in one run.
 
-- ``loop``: float, a plain Python loop of torch forward passes (``plain``);
-- ``predict``: float through ``posterior.predict``;
-- ``onednn``: the program through ``predict`` on the backend onednn, noise included;
-- ``frozen`` (bbb): the same with the weights of all draws kept from an earlier call;
-- ``pointwise`` (mcd): the pointwise program of the same network on onednn, one pass.
-
-A pointwise posterior has one draw. Where all draws would take too long, fewer are timed, and the cell says
-how many.
+In the cells of other methods the engines of int8 also run the pointwise network, one pass: what a draw is
+measured against. Beside them runs the large matrix product of ``roofline``. A pointwise posterior has one
+draw. Where all draws would take too long, fewer are timed, and the cell says how many.
 """
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from qbayes.bench.cell import Cell, Row
+from qbayes.bench.engines.base import ENGINES, Answer, Engine
+from qbayes.bench.memory import Memory, measure_memory
 from qbayes.bench.plain import PlainLoop
+from qbayes.bench.roofline import operations, roofline, roofline_ways
 from qbayes.bench.subjects import Subject, make_subject
-from qbayes.bench.timing import Times, Way, affordable_draws, interleaved, stopwatch
+from qbayes.bench.timing import CLOCKS, Run, Times, Way, affordable_draws, interleaved, stopwatch
+from qbayes.errors import QbayesError
 from qbayes.integer.int8_ops import Shape, saturates
 from qbayes.integer.posterior import ProgramPosterior, load
-from qbayes.provenance import versions
+from qbayes.provenance import processor, versions
 from qbayes.quant.precision import Precision
 
-# Aims of the ratio loop / onednn at a batch of 256, and of mcd's draw over a pointwise pass.
-AIMS = {"resnet18-standard": (4.0, 3.0), "resnet18-slim": (3.0, 2.5)}
-AIM_BATCH = 256
-MCD_AIM = 1.2
-MCD_NETWORKS = ("lenet", "resnet18-slim", "resnet18-standard")
+# Seconds that a way is called in its turn: longer than threads spin for work.
+_BURST = 0.03
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What was measured, and how."""
+class Settings:
+    """What is measured in every cell: engines, draws, seconds, whether memory too, and by which clock."""
 
-    network: str
-    method: str
-    precision: str
-    batch: int
+    engines: Sequence[str]
     draws: int
-    draws_asked: int
-    members: int
-    times: dict[str, Times]
-    kernels: dict[str, int]
+    seconds: float
+    memory: bool = False
+    clock: str = "wall"
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """An engine that has opened what it wrote, with the answer to time."""
+
+    engine: str
+    method: str
+    draws: int
+    folder: Path
+    file_bytes: int | None
+    answer: Answer
 
     @property
     def name(self) -> str:
-        return f"{self.network}/{self.method}/{self.precision}/batch{self.batch}"
-
-    def ratio(self, slow: str, fast: str) -> float | None:
-        """How many times as long ``slow`` takes, per draw and image; None where one was not timed."""
-        if slow not in self.times or fast not in self.times:
-            return None
-        return self.times[slow].best / self.times[fast].best
-
-    @property
-    def aim(self) -> float | None:
-        """The least ratio of loop to onednn that we want here."""
-        if self.batch != AIM_BATCH or self.network not in AIMS:
-            return None
-        return AIMS[self.network][self.method == "bbb"]
-
-    @property
-    def notes(self) -> list[str]:
-        """Everything in which this cell differs from a plain reading of its numbers."""
-        found: list[str] = []
-        if self.method == "pointwise":
-            found.append("one draw: a pointwise posterior has no others")
-        elif self.draws < self.draws_asked:
-            found.append(f"{self.draws} of {self.draws_asked} draws timed")
-        if self.members > 1:
-            found.append(f"{self.members} members: one network, its weights moved at random")
-        slow = {how: count for how, count in self.kernels.items() if how not in ("int8", "compiled")}
-        found += [f"{count} × {how}" for how, count in slow.items()]
-        return found
+        return f"{self.engine}/{self.method}"
 
 
 def measure_all(
@@ -82,58 +63,101 @@ def measure_all(
     methods: Sequence[str],
     batches: Sequence[int],
     precision: Precision,
-    draws: int,
-    seconds: float,
+    settings: Settings,
 ) -> Iterator[Cell]:
     """The cells one after the other; each network is built once a method and let go before the next."""
     for network in networks:
-        pointwise = make_subject(network, "pointwise", precision) if "mcd" in methods else None
+        pointwise = make_subject(network, "pointwise", precision)
         for method in methods:
-            ready = method == "pointwise" and pointwise is not None
-            subject = pointwise if ready else make_subject(network, method, precision, members=draws)
-            assert subject is not None
+            subject = pointwise
+            if method != "pointwise":
+                subject = make_subject(network, method, precision, members=settings.draws)
             for batch in batches:
-                yield measure(network, subject, pointwise, batch, draws, seconds)
+                yield measure(network, subject, pointwise, batch, settings)
 
 
-def measure(
-    name: str,
-    subject: Subject,
-    pointwise: Subject | None,
-    batch: int,
-    draws: int,
-    seconds: float,
-) -> Cell:
-    """Time one cell; ``pointwise`` is the same network without randomness, for mcd."""
-    x = subject.network.rows(batch)
-    loop, deployed = PlainLoop(subject.posterior), load(subject.program, "onednn")
-    loop(x, 1)
-    asked = 1 if subject.method == "pointwise" else draws
-    # a call of the loop should take no more than a third of the cell's time.
-    timed = affordable_draws(asked, stopwatch(lambda: loop(x, 1)), seconds / 3)
-    passes = timed * batch
-    ways = {
-        "loop": Way(lambda: loop(x, timed), passes),
-        "predict": Way(lambda: subject.posterior.predict(x, timed), passes),
-        "onednn": Way(lambda: deployed.predict(x, timed), passes),
-    }
-    if subject.method == "bbb":
-        frozen = load(subject.program, "onednn", frozen_draws=timed)
-        ways["frozen"] = Way(lambda: frozen.predict(x, timed), passes)
-    if subject.method == "mcd" and pointwise is not None:
-        point = load(pointwise.program, "onednn")
-        ways["pointwise"] = Way(lambda: point.predict(x, 1), batch)
+def measure(network: str, subject: Subject, pointwise: Subject, batch: int, settings: Settings) -> Cell:
+    """Time one cell; ``pointwise`` is the same network without randomness."""
+    x, method = subject.network.rows(batch), subject.method
+    asked = 1 if method == "pointwise" else settings.draws
+    draws = _draws(subject, x, asked, settings)
+    asked_of = [(name, subject, draws) for name in settings.engines]
+    if method != "pointwise":
+        asked_of += [(name, pointwise, 1) for name in settings.engines if ENGINES[name].yardstick]
+    with tempfile.TemporaryDirectory() as folder:
+        found = [
+            _ready(name, each, x, count, Path(folder) / f"{at}")
+            for at, (name, each, count) in enumerate(asked_of)
+        ]
+        opened = [one for one in found if isinstance(one, _Ready)]
+        ways = {one.name: Way(_call(one, x), one.draws * batch) for one in opened}
+        times = interleaved(
+            {**ways, **roofline_ways()}, settings.seconds, burst=_BURST, clock=CLOCKS[settings.clock]
+        )
+        rows = [
+            _row(one, times, network, batch, settings) if isinstance(one, _Ready) else one for one in found
+        ]
     return Cell(
-        name,
-        subject.method,
-        _label(subject),
-        batch,
-        timed,
-        asked,
-        min(len(subject.program.members), timed),
-        interleaved(ways, seconds),
-        _kernels(deployed),
+        network=network,
+        method=method,
+        precision=_label(subject),
+        batch=batch,
+        draws=draws,
+        draws_asked=asked,
+        members=min(len(subject.program.members), draws),
+        rows=rows,
+        operations=operations(pointwise.program),
+        roofline=roofline(times),
+        kernels=_kernels(load(subject.program, "onednn")),
     )
+
+
+def _draws(subject: Subject, x: Tensor, asked: int, settings: Settings) -> int:
+    """As many draws that one call of the slowest kind takes no more than a third of the cell's time."""
+    in_float = any(ENGINES[name].numbers == "float" for name in settings.engines)
+    slowest = PlainLoop(subject.posterior) if in_float else load(subject.program, "auto").predict
+    slowest(x, 1)
+    return affordable_draws(asked, stopwatch(lambda: slowest(x, 1)), settings.seconds / 3)
+
+
+def _ready(name: str, subject: Subject, x: Tensor, draws: int, folder: Path) -> _Ready | Row:
+    """The engine with its files written, opened and tried once; or the row that says why not."""
+    engine = ENGINES[name]()
+    why = engine.why_missing() or engine.why_not(subject.method)
+    if why is not None:
+        return Row(name, subject.method, why=why)
+    folder.mkdir()
+    # what others raise when they cannot run a network is anything; ours must not fail.
+    expected = (QbayesError,) if engine.ours else (QbayesError, RuntimeError, TypeError, ValueError)
+    try:
+        return _opened(engine, name, subject, x, draws, folder)
+    except expected as error:
+        return Row(name, subject.method, why=_in_one_line(error))
+
+
+def _opened(engine: Engine, name: str, subject: Subject, x: Tensor, draws: int, folder: Path) -> _Ready:
+    files = engine.write(subject, folder, draws)
+    size = sum(path.stat().st_size for path in files) if engine.deploys else None
+    answer = engine.open(folder)
+    answer(x, draws)
+    return _Ready(name, subject.method, draws, folder, size, answer)
+
+
+def _call(ready: _Ready, x: Tensor) -> Run:
+    return lambda: ready.answer(x, ready.draws)
+
+
+def _row(ready: _Ready, times: dict[str, Times], network: str, batch: int, settings: Settings) -> Row:
+    memory: Memory | None = None
+    if settings.memory:
+        memory = measure_memory(ready.engine, ready.folder, network, batch, ready.draws)
+    return Row(ready.engine, ready.method, times[ready.name], "", ready.file_bytes, memory)
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, QbayesError):
+        return f"{error.must}: {error.got}"
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _label(subject: Subject) -> str:
@@ -153,6 +177,7 @@ def machine() -> dict[str, object]:
     probe = Shape(64, 64, (3, 3), (8, 8), (1, 1), (1, 1), (1, 1))
     return {
         **versions(),
+        "processor": processor(),
         "vector_unit": torch.backends.cpu.get_cpu_capability(),
         "saturates": saturates(probe),
         "threads": torch.get_num_threads(),

@@ -16,7 +16,7 @@ from qbayes.integer.lower import lower
 from qbayes.integer.ops import Weighted
 from qbayes.integer.program import Member, Program
 from qbayes.methods import make_method
-from qbayes.networks import build_network
+from qbayes.networks import Architecture, build_network
 from qbayes.networks.base import Kind
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import gaussian_layers
@@ -28,7 +28,7 @@ from qbayes.training.fit import attach
 
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
 MEMBERS = 20
-_ROWS = 32  # random rows that set the statistics of batch norms, and the ranges
+CALIBRATION_ROWS = 32  # random rows that set the statistics of batch norms, and the ranges
 _CLASSES = 10
 # σ over the root mean square of a layer's weights: what training leaves, about; the noise survives 8 bits.
 _SIGMA_SHARE = 0.1
@@ -55,8 +55,12 @@ class NetworkChoice:
         return torch.randn(count, *self.input_shape, generator=generator)
 
     def task(self) -> Task:
-        x = self.rows(_ROWS)
-        y = torch.arange(_ROWS) % _CLASSES if self.kind == "classification" else torch.arange(float(_ROWS))
+        x = self.rows(CALIBRATION_ROWS)
+        y = (
+            torch.arange(CALIBRATION_ROWS) % _CLASSES
+            if self.kind == "classification"
+            else torch.arange(float(CALIBRATION_ROWS))
+        )
         return Task.from_arrays(x, y, kind=self.kind, name="random rows")
 
 
@@ -91,11 +95,15 @@ def make_subject(network: str, method: str, precision: Precision, members: int =
     choice = network_choice(network)
     task = choice.task()
     module = _attached(choice, task, method)
-    posterior = NetworkPosterior(module, [module.state_dict()], task.signature)
-    budget = Budget(epochs=0, batch_size=_ROWS)
+    shape = Architecture(
+        choice.name, choice.input_shape, choice.outputs, choice.kind, choice.options
+    ).to_json()
+    posterior = NetworkPosterior(module, [module.state_dict()], task.signature, architecture=shape)
+    budget = Budget(epochs=0, batch_size=CALIBRATION_ROWS)
     program = lower(quantize(posterior, task, _fast_ranges(precision), budget, device="cpu", progress=False))
     if method == "sghmc":
-        posterior = NetworkPosterior(module, _moved_states(module, members), task.signature)
+        states = _moved_states(module, members)
+        posterior = NetworkPosterior(module, states, task.signature, architecture=shape)
         program = replace(program, members=[_moved(program, index) for index in range(members)])
     return Subject(choice, method, posterior, program)
 
@@ -106,7 +114,7 @@ def _attached(choice: NetworkChoice, task: Task, method: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = build_network(choice.name, choice.input_shape, choice.outputs, choice.kind, **choice.options)
-        plain.train()(task.example(_ROWS))
+        plain.train()(task.example(CALIBRATION_ROWS))
         module = attach(plain, make_method(method), task.example(2))
     for layer in gaussian_layers(module):
         sigma = _SIGMA_SHARE * layer.weight_mean.square().mean().sqrt()

@@ -1,4 +1,4 @@
-"""``qbayes bench``: how fast integers are beside float on this machine, and how small their files."""
+"""``qbayes bench``: engines beside each other on this machine: how fast, how large, how near to its peak."""
 
 import json
 import re
@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qbayes.cli.console import note, print_json
+from qbayes.cli.console import check_choice, note, print_json
 from qbayes.cli.inputs import check_new_file
 from qbayes.cli.options import AsJson, Draws, OverwriteFile
 from qbayes.errors import BadInput, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from qbayes import Precision
+    from qbayes.bench.cell import Cell
     from qbayes.bench.size import Size
-    from qbayes.bench.speed import Cell
 
 _NETWORKS = "mlp,lenet,resnet18-slim,resnet18-standard"
 _METHODS = "pointwise,mcd,bbb,sghmc"
@@ -27,94 +25,110 @@ def bench(
     networks: Annotated[str, typer.Option(help="Networks, separated by commas.")] = _NETWORKS,
     methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = _METHODS,
     batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,256",
+    engines: Annotated[
+        str, typer.Option(help="Engines, separated by commas; 'default' or 'all' ('qbayes list engines').")
+    ] = "default",
     draws: Draws = 20,
     precision: Annotated[str, typer.Option(help="Bits of weights and activations.")] = "W8A8",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every engine.")] = 2,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for each cell after its warm-up.")] = 3.0,
+    clock: Annotated[
+        str, typer.Option(help="wall, or cpu: time given to one thread, for machines that are never idle.")
+    ] = "wall",
+    memory: Annotated[
+        bool,
+        typer.Option("--memory/--no-memory", help="Measure peak memory, each engine in its own process."),
+    ] = False,
     size: Annotated[bool, typer.Option("--size/--no-size", help="Measure files too.")] = True,
     out_file: Annotated[
         Path | None, typer.Option("--out", help="JSON file, rewritten after each cell.")
     ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Bars of every cell, .svg, .png or .pdf, redrawn after each.")
+    ] = None,
     overwrite: OverwriteFile = False,
     as_json: AsJson = False,
 ) -> None:
-    """Time integers beside float, and weigh their files, with random weights.
+    """Compare engines on this machine, side by side in one run: time, memory and files, with random weights.
 
-    For each network, method and batch size: a plain Python loop of float forward passes, float through
-    predict, and integers on the backend onednn, all in turn in one run; microseconds per draw and image of
-    the fastest calls. Cells are printed as they finish.
+    For each network, method and batch size every engine runs in turn, float and int8, those of others and
+    ours; times are those of the fastest calls. The share of this processor's peak is that of a large matrix
+    product in the same run. An engine that is not installed, or cannot run a method, is a line that says so.
+    Cells are printed as they finish.
 
     \b
     Examples:
-      qbayes bench
-      qbayes bench --networks lenet --methods bbb --batch 1 --precision W8A7
+      qbayes bench --networks lenet --methods mcd
+      qbayes bench --networks resnet18-slim --methods bbb --engines all --memory --figure bench.svg
+      qbayes bench --engines loop,onednn --precision W8A7
     """
     import torch
 
     chosen = _names("network", networks, _NETWORKS), _names("method", methods, _METHODS)
-    batches, bits = _batches(batch), _precision(precision)
+    batches, bits, running = _batches(batch), _precision(precision), _engines(engines)
     if draws < 1:
         raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")
-    if out_file is not None:
-        check_new_file(out_file, (".json",), overwrite=overwrite)
+    _check_files(out_file, figure, overwrite=overwrite)
+    _check_memory(memory)
+    _check_clock(clock, threads)
     torch.set_num_threads(threads)
     settings = {
         "networks": chosen[0],
         "methods": chosen[1],
         "batch": batches,
+        "engines": running,
         "draws": draws,
         "precision": bits.label,
         "threads": threads,
         "seconds": seconds,
+        "memory": memory,
+        "clock": clock,
     }
-    found = _Bench(settings, out_file, quiet=as_json)
-    found.speed(chosen[0], chosen[1], batches, bits, draws, seconds)
+    found = _Bench(settings, out_file, figure, quiet=as_json)
+    found.speed(bits)
     if size:
-        found.sizes(chosen[0], chosen[1])
+        found.sizes()
     if as_json:
         print_json(found.document())
 
 
 class _Bench:
-    """Collects what is measured, prints it line by line and keeps the file up to date."""
+    """Collects what is measured, prints it cell by cell and keeps the files up to date."""
 
-    def __init__(self, settings: dict[str, Any], out_file: Path | None, *, quiet: bool) -> None:
+    def __init__(
+        self, settings: dict[str, Any], out_file: Path | None, figure: Path | None, *, quiet: bool
+    ) -> None:
         from qbayes.bench.speed import machine
 
-        self.settings, self.out_file, self.quiet = settings, out_file, quiet
+        self.settings, self.out_file, self.figure, self.quiet = settings, out_file, figure, quiet
         self.machine = machine()
         self.cells: list[Cell] = []
         self.files: list[Size] = []
 
-    def speed(
-        self,
-        networks: "Sequence[str]",
-        methods: "Sequence[str]",
-        batches: "Sequence[int]",
-        precision: "Precision",
-        draws: int,
-        seconds: float,
-    ) -> None:
+    def speed(self, precision: "Precision") -> None:
         from qbayes.bench import report
-        from qbayes.bench.speed import measure_all
+        from qbayes.bench.speed import Settings, measure_all
 
+        asked = self.settings
         if self.machine["saturates"]:
             note("8 × 8-bit products saturate on this processor: layers at W8A8 take longer here (try W8A7)")
-        self._print(*report.speed_head(precision.label, self.settings["threads"]))
-        for cell in measure_all(networks, methods, batches, precision, draws, seconds):
+        self._print(*report.speed_head(precision.label, asked["threads"], asked["clock"]))
+        each = Settings(asked["engines"], asked["draws"], asked["seconds"], asked["memory"], asked["clock"])
+        for cell in measure_all(asked["networks"], asked["methods"], asked["batch"], precision, each):
             self.cells.append(cell)
-            self._print(report.speed_line(cell))
+            self._print(*report.cell_lines(cell))
             self._write()
         self._print("", *report.verdicts(self.cells))
 
-    def sizes(self, networks: "Sequence[str]", methods: "Sequence[str]") -> None:
+    def sizes(self) -> None:
         """Point weights and Gaussian ones; the other methods' files hold the same codes a member."""
         from qbayes.bench import report
         from qbayes.bench.size import BITS, measure_size
 
         self._print(*report.size_head())
-        kinds = ["bbb"] if list(methods) == ["bbb"] else ["pointwise", *(["bbb"] if "bbb" in methods else [])]
-        for network in networks:
+        methods = self.settings["methods"]
+        kinds = ["bbb"] if methods == ["bbb"] else ["pointwise", *(["bbb"] if "bbb" in methods else [])]
+        for network in self.settings["networks"]:
             for kind in kinds:
                 for bits in BITS:
                     self.files.append(measure_size(network, kind, bits))
@@ -122,7 +136,7 @@ class _Bench:
                     self._write()
 
     def document(self) -> dict[str, Any]:
-        from qbayes.bench.report import document
+        from qbayes.bench.record import document
 
         return document(self.machine, self.settings, self.cells, self.files)
 
@@ -134,6 +148,53 @@ class _Bench:
     def _write(self) -> None:
         if self.out_file is not None:
             self.out_file.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
+        if self.figure is not None:
+            from qbayes.bench.figure import draw
+
+            draw(self.cells, self.figure)
+
+
+def _engines(text: str) -> list[str]:
+    from qbayes.bench.engines.base import ENGINES, all_engines, default_engines
+
+    if text in ("all", "default"):
+        return all_engines() if text == "all" else default_engines()
+    names = [name.strip().replace("-", "_") for name in text.split(",")]
+    for name in names:
+        ENGINES[name]
+    if len(set(names)) < len(names):
+        raise BadInput("each engine must be named once", f"'{text}' names one twice", "name each once")
+    return names
+
+
+def _check_files(out_file: Path | None, figure: Path | None, *, overwrite: bool) -> None:
+    from qbayes.bench.figure import SUFFIXES, require_matplotlib
+
+    if out_file is not None:
+        check_new_file(out_file, (".json",), overwrite=overwrite)
+    if figure is not None:
+        check_new_file(figure, SUFFIXES, overwrite=overwrite)
+        require_matplotlib()
+
+
+def _check_clock(clock: str, threads: int) -> None:
+    from qbayes.bench.timing import CLOCKS
+
+    check_choice("the clock", clock, tuple(CLOCKS))
+    if clock == "cpu" and threads > 1:
+        raise BadInput(
+            "the clock cpu must be that of one thread: with several it adds them up, waiting included",
+            f"--threads {threads}",
+            "add --threads 1",
+        )
+
+
+def _check_memory(memory: bool) -> None:
+    from qbayes.bench.memory import why_not_measured
+
+    why = why_not_measured()
+    if memory and why is not None:
+        raise BadInput("peak memory must be measurable here", why, "leave --memory out")
 
 
 def _names(what: str, text: str, known: str) -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from qbayes.cli.console import check_choice, out, print_json
 
-SHELVES = ("methods", "networks", "tasks", "metrics", "quantizers", "backends", "targets")
+SHELVES = ("methods", "networks", "tasks", "metrics", "quantizers", "backends", "targets", "engines")
 # how an option, or the member itself, is named on the command line.
 _HOW = {
     "methods": "set an option with: qbayes fit … --set key=value",
@@ -19,6 +19,7 @@ _HOW = {
     "tasks": "set an option with: qbayes fit … --task-set key=value",
     "quantizers": "choose one with: qbayes quantize … --set weight_range=name --set activation_range=name",
     "backends": "choose one with: qbayes evaluate model.qbayes --backend name",
+    "engines": "choose some with: qbayes bench --engines name,name",
     "targets": "choose one with: qbayes export --target name model.qbayes FILE",
 }
 
@@ -27,7 +28,7 @@ def list_shelves(
     shelf: Annotated[str | None, typer.Argument(help=f"{', '.join(SHELVES)}; by default all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """List methods, networks, tasks, metrics, range quantisers, backends and targets, with their options.
+    """List methods, networks, tasks, metrics, range quantisers, backends, targets and engines.
 
     \b
     Examples:
@@ -129,6 +130,14 @@ def _targets() -> dict[str, Any]:
     return {name: {"summary": TARGETS[name].summary} for name in TARGETS}
 
 
+def _engines() -> dict[str, Any]:
+    from qbayes.bench.engines.base import ENGINES
+
+    return {
+        name: {"summary": ENGINES[name].title, "by_default": ENGINES[name].by_default} for name in ENGINES
+    }
+
+
 _READERS = {
     "methods": _methods,
     "networks": _networks,
@@ -137,6 +146,7 @@ _READERS = {
     "quantizers": _quantizers,
     "backends": _backends,
     "targets": _targets,
+    "engines": _engines,
 }
 
 
@@ -163,8 +173,9 @@ def _print_shelf(title: str, members: Mapping[str, Mapping[str, Any]]) -> None:
         console.print(table)
         return
     console.print(f"{title}\n", style="bold")
+    width = max(14, *(len(name) for name in members))
     for name, member in members.items():
-        console.print(f"  {name:14} {member['summary']}")
+        console.print(f"  {name:{width}} {member['summary']}")
         if "options" in member:
             options = ", ".join(f"{key}={_written(value)}" for key, value in member["options"].items())
             # wrapped by rich, under the summary.

@@ -90,6 +90,36 @@ def product(shape: Shape, x: Tensor, x_zero: int, packed: Packed, target: Target
     )
 
 
+def whole_product(x: Tensor, x_zero: int, weight: Tensor) -> Tensor:
+    """``Σ (x − Z) w`` in exact int32, of uint8 lines and int8 weights (out, in) that need no packing.
+
+    The operator takes int8 on both sides: ``Σ (x − Z) w = Σ (x − 128) w + (128 − Z) Σ w``.
+    """
+    signed = torch.bitwise_xor(x, 128).view(torch.int8)
+    sums = torch.ops.aten._int_mm.default(signed, weight.t())
+    return sums.add_(weight.sum(1, dtype=torch.int32).mul_(128 - x_zero))
+
+
+@functools.cache
+def whole_product_is_exact(inputs: int, outputs: int) -> bool:
+    """Whether ``whole_product`` can be used for weights of this shape: it is there, and does not saturate."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.aten, "_int_mm"):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    for rows in _TRIED_LINES:
+        x = torch.randint(0, 1 << 8, (rows, inputs), generator=generator, dtype=torch.uint8)
+        x[: rows // 2] = 255
+        w = torch.randint(-LARGEST_WEIGHT, LARGEST_WEIGHT + 1, (outputs, inputs), generator=generator)
+        w[::3], w[1::3] = LARGEST_WEIGHT, -LARGEST_WEIGHT
+        try:
+            got = whole_product(x, 3, w.to(torch.int8))
+        except RuntimeError:
+            return False
+        if not torch.equal(got.double(), F.linear(x.double() - 3, w.double())):
+            return False
+    return True
+
+
 def _after(target: Target) -> tuple[str, list[float]]:
     """The clamp as an operation behind the sum; uint8 saturates at 0 … 255 by itself."""
     if target.real or (target.low == 0 and target.high == (1 << 8) - 1):

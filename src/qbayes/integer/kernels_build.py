@@ -47,6 +47,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "sample_all": (_PTR, _I64, _I64, _I64, _U64, _U32, *(_PTR,) * 5, _I64, *(_I32,) * 3),
     "lines": (_PTR, _PTR, *(_I64,) * 3, _PTR, _I32),
     "sums": (_PTR, _PTR, _PTR, _I64, _PTR, _I32),
+    "whole_sums": (_PTR, _PTR, _PTR, _I64, _PTR, _I32),
     "bytes": (_PTR, _PTR, *(_I64,) * 3, _I32, _PTR, _I32),
 }
 _TELL_FAILURE = ("mask", "lines", "sums")  # 1 where there was no memory
@@ -85,6 +86,7 @@ class Kernels:
         self.sample_all = library.qbayes_sample_all
         self.lines = library.qbayes_lines
         self.sums = library.qbayes_sums
+        self.whole_sums = library.qbayes_whole_sums
         self.bytes = library.qbayes_bytes
 
 

@@ -120,6 +120,16 @@ int qbayes_sums(void *out, const float *sums, const float *spread, int64_t lines
     return failed;
 }
 
+/* The same from sums that are whole already. */
+void qbayes_whole_sums(void *out, const int32_t *sums, const int32_t *spread, int64_t lines, const struct matrix *a,
+                       int32_t threads) {
+    SPLIT(first, end, lines, threads) {
+        for (int64_t l = first; l < end; l++)
+            finish(out, l, a, 0, a->outputs, sums + l * a->outputs, spread ? spread + l * a->outputs : NULL,
+                   a->biases[0]);
+    }
+}
+
 /* `lines` lines for each draw; all draws share the lines where x has no more than that. Some outputs at a time, so
  * that their widened weights stay in the cache while the lines pass. Returns 1 without memory. */
 int qbayes_lines(void *out, const uint8_t *x, int64_t x_lines, int64_t draws, int64_t lines,

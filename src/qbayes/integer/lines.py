@@ -1,8 +1,10 @@
 """Linear with few weights: exact integers, bit-equal to the reference, however many rows there are.
 
 oneDNN wants weights in a layout of its own, and making it takes longer than a small matrix product itself.
-So few lines, and weights drawn for one call, go through C as plain codes; many lines go through oneDNN, whose
-sums float32 holds exactly as long as they stay below 2^24. Both are rounded as the reference rounds.
+So few lines, and weights drawn for one call, go through C as plain codes. Many lines of drawn weights go
+through an integer product that takes the codes as they are; without one, and with fixed weights, through
+packed weights, whose sums float32 holds exactly as long as they stay below 2^24. All are rounded as the
+reference rounds.
 """
 
 import ctypes
@@ -15,7 +17,14 @@ from torch import Tensor
 from qbayes.integer.backends.base import Drawn, Kernel
 from qbayes.integer.backends.reference import rows_of_draws
 from qbayes.integer.int8 import centred_parts, drawn_codes, int8_form, typed
-from qbayes.integer.int8_ops import Packed, Target, pack, product
+from qbayes.integer.int8_ops import (
+    Packed,
+    Target,
+    pack,
+    product,
+    whole_product,
+    whole_product_is_exact,
+)
 from qbayes.integer.kernels_build import Kernels, Matrix, addresses, threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise, type_of_codes
 from qbayes.integer.ops.weighted import Linear, Weighted
@@ -70,6 +79,9 @@ class LinesKernel(Kernel):
         self._form = int8_form(op, grids, constants, (op.features_in,))
         sums = op.features_in * ((1 << grids.bits[0]) - 1) * self._form.largest
         self._packs = self._form.why is None and sums < _EXACT
+        # drawn weights are centred; with a zero-point they might need a ninth bit.
+        drawn = op.is_stochastic and not isinstance(op.weights.zero(constants), Tensor)
+        self._whole = drawn and whole_product_is_exact(op.features_in, op.features_out)
         self._ones = torch.ones(op.features_out)
         self._zeros = torch.zeros(op.features_out, dtype=torch.int32)
         self._held = _tensors(op, constants, grids.out_bits)  # what the structure points to
@@ -106,8 +118,9 @@ class LinesKernel(Kernel):
             return out
         each = out.view(len(weights), count, out.shape[-1])
         per_draw = rows_of_draws(lines, Noise(0, torch.empty(len(weights)), 0, count))
+        many = self._many_whole if self._whole else self._many_packed
         for target, some, one in zip(each, per_draw, weights, strict=True):
-            self._many(target, some, one)
+            many(target, some, one)
         return out
 
     def _are_few(self, lines: int, weights: Sequence[LineWeights]) -> bool:
@@ -116,7 +129,7 @@ class LinesKernel(Kernel):
         for one in weights:
             one.uses += 1
         fresh = self._points is None and used == 0
-        return not self._packs or multiplications <= (_FEW_ONCE if fresh else _FEW)
+        return not (self._whole or self._packs) or multiplications <= (_FEW_ONCE if fresh else _FEW)
 
     def _few(self, out: Tensor, x: Tensor, count: int, weights: Sequence[LineWeights]) -> None:
         matrix = self._point_matrix or _Call(self._matrix, weights)
@@ -127,7 +140,14 @@ class LinesKernel(Kernel):
             )
         )
 
-    def _many(self, out: Tensor, x: Tensor, weights: LineWeights) -> None:
+    def _many_whole(self, out: Tensor, x: Tensor, weights: LineWeights) -> None:
+        codes = [weights.weight] if weights.noise is None else [weights.weight, weights.noise]
+        sums = [whole_product(x, self._numbers["x_zero"], some) for some in codes]
+        matrix, spread = _Call(self._matrix, [weights]), sums[1].data_ptr() if len(sums) > 1 else None
+        threads = threads_for(out.numel())
+        self._c.whole_sums(out.data_ptr(), sums[0].data_ptr(), spread, len(x), matrix.place, threads)
+
+    def _many_packed(self, out: Tensor, x: Tensor, weights: LineWeights) -> None:
         if not weights.packed:
             codes = [weights.weight] if weights.noise is None else [weights.weight, weights.noise]
             weights.packed = [self._pack(some) for some in codes]
