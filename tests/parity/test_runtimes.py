@@ -139,6 +139,8 @@ def test_answers_do_not_depend_on_the_batch_or_on_kept_draws(name: str) -> None:
 
 INTERRUPTED = """
 import gc, os, signal
+# a shell's background job is born with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from handmade.programs import every_op
 from qbayes.integer.posterior import load
 
