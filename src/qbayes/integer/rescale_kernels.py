@@ -13,6 +13,20 @@ from typing import Any
 
 # triton.language: Triton looks a kernel's names up among its module's, where ``kernels`` puts it.
 tl: Any = None
+codes_of: Any = None
+
+
+def _codes_of(
+    total: tl.tensor, places: tl.tensor, zero: tl.tensor, low: tl.tensor, high: tl.tensor
+) -> tl.tensor:
+    """``clamp(Z + round(v / 2^s), low, high)``, ties to even as ``rounded_shift`` has them."""
+    one = (places * 0 + 1) << places
+    quotient = total >> places
+    twice = 2 * (total & (one - 1)) + (quotient & 1)
+    found = zero + quotient + tl.where(twice > one, 1, 0)
+    least, most = tl.load(low).to(tl.int64), tl.load(high).to(tl.int64)
+    found = tl.where(found < least, least, found)
+    return tl.where(found > most, most, found)
 
 
 def _rescale(
@@ -47,14 +61,7 @@ def _rescale(
         more = tl.load(spread + at, mask=inside, other=0.0).to(tl.int64)
         total += more * tl.load(second + channel * SECONDS).to(tl.int64)
     places = tl.load(shift + channel * SHIFTS).to(tl.int64)
-    # ties to even, as ``rounded_shift`` has them.
-    one = (places * 0 + 1) << places
-    quotient = total >> places
-    twice = 2 * (total & (one - 1)) + (quotient & 1)
-    found = zero + quotient + tl.where(twice > one, 1, 0)
-    least, most = tl.load(low).to(tl.int64), tl.load(high).to(tl.int64)
-    found = tl.where(found < least, least, found)
-    found = tl.where(found > most, most, found)
+    found = codes_of(total, places, zero, low, high)
     tl.store(codes + at, found.to(codes.dtype.element_ty), mask=inside)
 
 
@@ -79,13 +86,7 @@ def _add(
     b = tl.load(second + at, mask=inside, other=0).to(tl.int64) - zero_second
     total = a * tl.load(multipliers).to(tl.int64) + b * tl.load(multipliers + 1).to(tl.int64)
     places = tl.load(shift).to(tl.int64)
-    one = (places * 0 + 1) << places
-    quotient = total >> places
-    twice = 2 * (total & (one - 1)) + (quotient & 1)
-    found = zero + quotient + tl.where(twice > one, 1, 0)
-    least, most = tl.load(low).to(tl.int64), tl.load(high).to(tl.int64)
-    found = tl.where(found < least, least, found)
-    found = tl.where(found > most, most, found)
+    found = codes_of(total, places, zero, low, high)
     tl.store(codes + at, found.to(codes.dtype.element_ty), mask=inside)
 
 
@@ -94,6 +95,7 @@ def kernels() -> tuple[Any, Any]:
     """The two functions above as kernels, compiled when they are first called."""
     triton = importlib.import_module("triton")
     globals()["tl"] = importlib.import_module("triton.language")
+    globals()["codes_of"] = triton.jit(_codes_of)
     # one variant each, whatever these are.
     alike = ["bias", "multiplier", "second", "shift", "low", "high", "zero", "count", "channels", "inner"]
     rescale = triton.jit(_rescale, do_not_specialize=alike)
