@@ -1,9 +1,10 @@
-"""What a step of quantisation-aware training costs: quantised over float, both compiled, interleaved.
+"""What a step of quantisation-aware training costs: quantised over float, run alike, interleaved.
 
-    python benchmarks/qat_step.py [--device cuda] [--batch 256] [--width slim] [--seconds 20]
+    python benchmarks/qat_step.py [--device cuda] [--how replay] [--batch 256] [--width slim] [--seconds 20]
 
 Slim ResNet-18 on random CIFAR-sized images, W4A4 with learned step sizes per channel; forward, loss,
-backward, clipping and optimiser. The time of a step is the least of many; reported is the ratio.
+backward, clipping and optimiser. ``replay`` is what training does on a GPU: each step is one CUDA graph.
+The time of a step is the least of many; reported is the ratio.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from qbayes.posterior.transform import Standardize
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare
 from qbayes.training.guard import clip_gradients
+from qbayes.training.replayed import ReplayedSteps
 
 Step = Callable[[], None]
 SHAPE = (3, 32, 32)
@@ -44,21 +46,32 @@ def networks(method: str, width: str, device: str) -> tuple[nn.Module, nn.Module
     return attached.to(device).train(), quantised.train()
 
 
-def step_of(network: nn.Module, x: torch.Tensor, y: torch.Tensor, compiled: bool) -> Step:
+def step_of(network: nn.Module, x: torch.Tensor, y: torch.Tensor, how: str) -> Step:
     mode = "reduce-overhead" if x.is_cuda else "default"
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    forward = torch.compile(network, mode=mode, dynamic=False) if compiled else network
+    forward = torch.compile(network, mode=mode, dynamic=False) if how == "compile" else network
     parameters = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(parameters, 1e-4, 0.9, nesterov=True, fused=True)
 
-    def step() -> None:
+    def gradient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loss = F.cross_entropy(forward(x), y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         clip_gradients(parameters, 1.0)
+        return loss
+
+    def step() -> None:
+        gradient(x, y)
         optimizer.step()
 
-    return step
+    if how != "replay":
+        return step
+    replayed = ReplayedSteps(gradient, optimizer, x.device)
+
+    def replay() -> None:
+        replayed(x, y)
+
+    return replay
 
 
 def timed(step: Step, cuda: bool) -> float:
@@ -71,14 +84,12 @@ def timed(step: Step, cuda: bool) -> float:
     return time.perf_counter() - begun
 
 
-def measure(
-    method: str, width: str, device: str, batch: int, seconds: float, compiled: bool
-) -> dict[str, object]:
+def measure(method: str, width: str, device: str, batch: int, seconds: float, how: str) -> dict[str, object]:
     x = torch.randn(batch, *SHAPE, device=device).contiguous(memory_format=torch.channels_last)
     y = torch.randint(10, (batch,), device=device)
-    steps = [step_of(network, x, y, compiled) for network in networks(method, width, device)]
+    steps = [step_of(network, x, y, how) for network in networks(method, width, device)]
     for step in steps:
-        for _ in range(4):
+        for _ in range(5):
             step()
     best = [float("inf")] * 2
     deadline = time.perf_counter() + seconds
@@ -90,7 +101,7 @@ def measure(
         "width": width,
         "device": device,
         "batch": batch,
-        "compiled": compiled,
+        "how": how,
         "float_ms": round(1e3 * best[0], 2),
         "quantised_ms": round(1e3 * best[1], 2),
         "ratio": round(best[1] / best[0], 3),
@@ -104,14 +115,15 @@ def main() -> None:
     parser.add_argument("--width", default="slim")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--methods", default="pointwise,mcd,bbb")
-    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--how", choices=("replay", "compile", "eager"))
     asked = parser.parse_args()
     # what one trains with on such a machine; both steps gain by it.
     torch.set_float32_matmul_precision("high")
     batch = asked.batch or (256 if asked.device == "cuda" else 32)
+    how = asked.how or ("replay" if asked.device == "cuda" else "compile")
     for method in asked.methods.split(","):
         torch._dynamo.reset()
-        result = measure(method, asked.width, asked.device, batch, asked.seconds, not asked.eager)
+        result = measure(method, asked.width, asked.device, batch, asked.seconds, how)
         print(json.dumps(result), flush=True)
 
 

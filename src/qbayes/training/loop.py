@@ -99,12 +99,11 @@ class Loop:
         self.state = Run()
         self.steps_per_epoch = steps_in_epoch(task.train_rows, budget.batch_size)
         self._stop = False
-        compiled = budget.compile and device.type == "cuda"
-        self._forward = self._compiled() if compiled else module
         # our networks are tensors and nothing else; a user's may count its calls, which a graph would not.
         self._replayed: ReplayedSteps | None = None
-        if replay and not compiled and can_be_replayed(optimizer, device):
-            self._replayed = ReplayedSteps(self._descend, optimizer, device)
+        if replay and can_be_replayed(device):
+            self._replayed = ReplayedSteps(self._gradient, optimizer, device)
+        self._forward = self._compiled() if budget.compile and device.type == "cuda" else module
 
     def run(self, *, resume: bool = False) -> Run:
         cuda = [self.device] if self.device.type == "cuda" else []
@@ -168,15 +167,17 @@ class Loop:
             return self._replayed(x, y, self.phase)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        return self._descend(x, y)
+        loss = self._gradient(x, y)
+        self.optimizer.step()
+        return loss
 
-    def _descend(self, x: Tensor, y: Tensor) -> Tensor:
+    def _gradient(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss, and its gradient in the parameters, clipped."""
         loss = self._loss_of(x, y)
         self.optimizer.zero_grad(set_to_none=True)
         loss.sum().backward()
         if self.budget.clip is not None:
             clip_gradients(self.module.parameters(), self.budget.clip, stacked=loss.ndim > 0)
-        self.optimizer.step()
         return loss
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
@@ -212,8 +213,9 @@ class Loop:
         check_state(self.module.state_dict(), self.state.epoch)
 
     def _compiled(self) -> Any:
-        # CUDA graphs replay a whole step's kernels: small networks are bound by launches otherwise.
-        return torch.compile(self.module, mode="reduce-overhead", dynamic=False)
+        # small networks are bound by launches: torch's own CUDA graphs, where the step is in none of ours.
+        mode = "reduce-overhead" if self._replayed is None else "default"
+        return torch.compile(self.module, mode=mode, dynamic=False)
 
     @contextlib.contextmanager
     def _stop_on_interrupt(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 A step of a stack of small networks is a few hundred kernels of microseconds each, which Python starts more
 slowly than the device runs them. A graph starts them all at once. It computes what the eager step computes,
 kernel for kernel, from inputs copied to fixed places; the rate is a tensor, for numbers would be frozen.
+An optimiser that counts its steps, as a sampler does, stays outside: the graph ends with the gradient.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,15 +14,18 @@ from torch import Tensor
 
 # steps of each shape that run eagerly first: they allocate the optimiser's state and choose kernels.
 _WARM_UP = 3
-_CAN_BE_REPLAYED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
+_OF_KERNELS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 
-Step = Callable[[Tensor, Tensor], Tensor]
+Gradient = Callable[[Tensor, Tensor], Tensor]
 
 
-def can_be_replayed(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
-    """Whether this optimiser's step consists of kernels only: torch's own, fused ones on a GPU."""
-    fused = all(group.get("fused") for group in optimizer.param_groups)
-    return device.type == "cuda" and isinstance(optimizer, _CAN_BE_REPLAYED) and fused
+def can_be_replayed(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def _is_of_kernels(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether this optimiser's step consists of kernels only: torch's own, fused ones."""
+    return isinstance(optimizer, _OF_KERNELS) and all(group.get("fused") for group in optimizer.param_groups)
 
 
 @dataclass
@@ -30,24 +34,35 @@ class _Recorded:
     x: Tensor
     y: Tensor
     loss: Tensor
+    # where this graph leaves the gradients: those of another shape of batch lie elsewhere.
+    gradients: list[tuple[Tensor, Tensor | None]]
 
 
 class ReplayedSteps:
-    """``step(x, y)`` moves the parameters and gives the losses; calls of one shape are replayed."""
+    """``gradient(x, y)`` fills the gradients and gives the losses, and the optimiser moves the parameters.
 
-    def __init__(self, step: Step, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-        self._step, self._optimizer, self._device = step, optimizer, device
+    Calls of one shape are replayed.
+    """
+
+    def __init__(self, gradient: Gradient, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+        self._gradient, self._optimizer, self._device = gradient, optimizer, device
         self._recorded: dict[Hashable, _Recorded] = {}
         self._seen: dict[Hashable, int] = {}
         self._stream = torch.cuda.Stream(device)
-        for group in optimizer.param_groups:
-            group["lr"] = torch.tensor(float(group["lr"]), device=device)
-            if "capturable" in group:
-                group["capturable"] = True
+        self._whole = _is_of_kernels(optimizer)
+        if self._whole:
+            for group in optimizer.param_groups:
+                group["lr"] = torch.tensor(float(group["lr"]), device=device)
+                if "capturable" in group:
+                    group["capturable"] = True
 
     def set_rate(self, rate: float) -> None:
         for group in self._optimizer.param_groups:
-            group["lr"].fill_(rate * group.get("lr_scale", 1.0))
+            scaled = rate * group.get("lr_scale", 1.0)
+            if self._whole:
+                group["lr"].fill_(scaled)
+            else:
+                group["lr"] = scaled
 
     def __call__(self, x: Tensor, y: Tensor, phase: Hashable = None) -> Tensor:
         """One step; ``phase`` is whatever else the step depends on that is no tensor."""
@@ -61,6 +76,10 @@ class ReplayedSteps:
         recorded.x.copy_(x)
         recorded.y.copy_(y)
         recorded.graph.replay()
+        if not self._whole:
+            for parameter, gradient in recorded.gradients:
+                parameter.grad = gradient
+            self._optimizer.step()
         return recorded.loss
 
     def _eagerly(self, x: Tensor, y: Tensor) -> Tensor:
@@ -68,7 +87,8 @@ class ReplayedSteps:
         here = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(here)
         with torch.cuda.stream(self._stream):
-            loss = self._step(x, y)
+            loss = self._gradient(x, y)
+            self._optimizer.step()
         here.wait_stream(self._stream)
         return loss
 
@@ -76,5 +96,8 @@ class ReplayedSteps:
         graph, x, y = torch.cuda.CUDAGraph(), x.clone(), y.clone()
         self._optimizer.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph, stream=self._stream):
-            loss = self._step(x, y)
-        return _Recorded(graph, x, y, loss.detach())
+            loss = self._gradient(x, y)
+            if self._whole:
+                self._optimizer.step()
+        parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
+        return _Recorded(graph, x, y, loss.detach(), [(p, p.grad) for p in parameters])
