@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from end_to_end.conftest import Cli
-from end_to_end.studies import SMALL, STACKED, kill, run, start, write_study
+from end_to_end.studies import SMALL, STACKED, kill, run_apart, start, write_study
 from qbayes.study.executors import ray as executor_module
 from qbayes.study.executors.base import Event
 from qbayes.study.executors.ray import Ray
@@ -229,7 +229,7 @@ def test_a_cluster_of_our_own_ends_with_the_study_or_with_its_death(
     kill(process.pid)
     process.communicate()
     check_gone(started)
-    done = run(*arguments)
+    done = run_apart(*arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["done"] == 6  # and nothing of Ray's on standard output
     expected = (on_one_machine / "results.csv").read_bytes()
