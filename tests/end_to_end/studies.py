@@ -54,6 +54,10 @@ sys.exit(main())
 """
 
 
+# every worker takes seconds to start, these studies hardly any to run; those that are killed have two.
+ALONE = ("--device", "cpu", "--workers", "1", "--no-report")
+
+
 def write_study(folder: Path, text: str = SMALL, name: str = "small.toml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
