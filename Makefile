@@ -4,6 +4,8 @@ RUN := .venv/bin
 # Small tensors: one thread a process is faster than all threads fighting for the cores.
 TEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest
 JOBS ?= 2
+# Each process takes a stretch of the tests and then from the others' ends: what a file trains is trained once.
+SHARED = -n $(JOBS) --dist worksteal
 
 .PHONY: help demo test test-full lint format bench vendor wheel docs clean
 
@@ -38,10 +40,10 @@ demo: .venv/.installed $(VENDORED)
 	$(RUN)/python -m qbayes.cli.demo --out runs/demo
 
 test: .venv/.installed $(VENDORED)
-	$(TEST) -n $(JOBS)
+	$(TEST) $(SHARED)
 
 test-full: .venv/.installed $(VENDORED)
-	$(TEST) -n $(JOBS) -m "full or not full"
+	$(TEST) $(SHARED) -m "full or not full"
 
 lint: .venv/.installed
 	$(RUN)/ruff check .

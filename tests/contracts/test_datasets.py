@@ -15,11 +15,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from scipy.io import loadmat, savemat
 
 from qbayes.errors import BadFile, BadInput
 from qbayes.tasks import DATASETS, Task, load_task, verify
 from qbayes.tasks import datasets as shelf_folder
+from qbayes.tasks.bundled import bundled_file, bundled_table
 from qbayes.tasks.dataset import MissingFile
 from qbayes.tasks.datasets.cifar10 import read_records
 from qbayes.tasks.datasets.svhn import read_mat
@@ -362,6 +364,29 @@ def test_splits_of_the_bundled_sets() -> None:
     diabetes = load_task("diabetes")
     assert (diabetes.train_rows, len(rows_of(diabetes, "test"))) == (398, 44)
     assert float(rows_of(diabetes, "train")[:, 0].min()) > 15  # ages in years, not sklearn's scaled columns
+
+
+def test_bundled_sets_are_what_scikit_learn_loads() -> None:
+    """Its files are read without it; the numbers and pictures are those of its own loaders."""
+    sklearn = pytest.importorskip("sklearn.datasets")
+    images, digits = sklearn.load_digits(return_X_y=True)
+    table = bundled_table("digits", ",")
+    assert np.array_equal(table[:, :-1], images)
+    assert np.array_equal(table[:, -1], digits)
+    x, y = sklearn.load_diabetes(return_X_y=True, scaled=False)
+    assert np.array_equal(bundled_table("diabetes_data_raw"), x)
+    assert np.array_equal(bundled_table("diabetes_target"), y)
+    pictures = [np.asarray(Image.open(bundled_file(f"images/{name}.jpg"))) for name in ("china", "flower")]
+    for ours, theirs in zip(pictures, sklearn.load_sample_images().images, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_a_bundled_file_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MissingFile, match=r"data/iris2\.csv\.gz"):
+        bundled_table("iris2")
+    monkeypatch.setattr("qbayes.tasks.bundled.find_spec", lambda package: None)
+    with pytest.raises(MissingFile, match="in this environment"):
+        load_task("digits")
 
 
 def test_cifar_trains_augmented_unless_told_otherwise(data: Path) -> None:

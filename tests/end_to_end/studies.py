@@ -1,11 +1,16 @@
 """A small study on real data, and its command line in a process of its own."""
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from qbayes.cli import main
 
 # two methods, three precisions, two epochs: about ten seconds, most of it starting processes.
 SMALL = """
@@ -49,13 +54,17 @@ sys.exit(main())
 """
 
 
+# every worker takes seconds to start, these studies hardly any to run; those that are killed have two.
+ALONE = ("--device", "cpu", "--workers", "1", "--no-report")
+
+
 def write_study(folder: Path, text: str = SMALL, name: str = "small.toml") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
     """``qbayes study …`` in a session of its own, so that a signal reaches it alone."""
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, "study", *map(str, arguments)],
@@ -63,14 +72,29 @@ def start(*arguments: str | Path, **environment: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 
-def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    process = start(*arguments, **environment)
+def run_apart(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments)
     out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``qbayes study …`` in this process, which spares the seconds that another takes to import torch.
+
+    The workers of a study are processes of their own all the same.
+    """
+    words = ["study", *map(str, arguments)]
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def workers_of(process: "subprocess.Popen[str]") -> list[int]:

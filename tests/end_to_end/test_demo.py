@@ -55,7 +55,8 @@ def test_demo_runs_studies_and_goes_on_where_it_was(cli: Cli, tmp_path: Path) ->
     files = [tmp_path / "digits.toml", tmp_path / "diabetes.toml"]
     for path, text in zip(files, (DIGITS, DIABETES), strict=True):
         path.write_text(text)
-    asked = ["demo", "--out", folder, "--study", files[0], "--study", files[1]]
+    # one worker: every process takes seconds to start, and these studies none to run.
+    asked = ["demo", "--out", folder, "--study", files[0], "--study", files[1], "--workers", "1"]
     first = cli(*asked)
     assert first.code == 0, first.err
     for words in ("pointwise", "mcd", "W8A8", "RMSE", "claims", str(folder / "digits.png")):

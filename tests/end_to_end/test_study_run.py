@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from end_to_end.studies import SMALL, kill, run, start, workers_of, write_study
+from end_to_end.studies import ALONE, SMALL, kill, run, start, workers_of, write_study
 from qbayes.report.frame import Frame
 
 IDENTITY = ("method", "precision", "weight", "activation", "training", "backend")
@@ -21,7 +21,7 @@ IDENTITY = ("method", "precision", "weight", "activation", "training", "backend"
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that was run in one go."""
     folder = tmp_path_factory.mktemp("one go")
-    done = run("run", write_study(folder), "--store", folder / "store", "--device", "cpu", "--no-report")
+    done = run("run", write_study(folder), "--store", folder / "store", *ALONE)
     assert done.returncode == 0, done.stderr
     assert "6 of 6 runs done" in done.stdout
     return folder / "store"
@@ -91,7 +91,7 @@ def test_running_again_does_nothing_and_a_wider_study_only_what_is_new(
     shutil.copytree(uninterrupted, store)
     before = {path: path.stat().st_mtime_ns for path in store.glob("*/*/done.json")}
     lines = (store / "results.jsonl").read_bytes()
-    again = run("run", write_study(tmp_path), "--store", store, "--device", "cpu", "--no-report")
+    again = run("run", write_study(tmp_path), "--store", store, *ALONE)
     assert again.returncode == 0
     assert (store / "results.jsonl").read_bytes() == lines
     wider = SMALL.replace('"W4A4"]', '"W4A4", "W3A3"]')
@@ -102,7 +102,7 @@ def test_running_again_does_nothing_and_a_wider_study_only_what_is_new(
     }  # fmt: skip
     assert json.loads(planned.stdout)["stages_never_measured"] == 0
     assert json.loads(planned.stdout)["seconds_left_on_one_worker"] > 0
-    grown = run("run", write_study(tmp_path, wider), "--store", store, "--device", "cpu", "--no-report")
+    grown = run("run", write_study(tmp_path, wider), "--store", store, *ALONE)
     assert "8 of 8 runs done" in grown.stdout
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(table(store)) == 8
@@ -177,21 +177,21 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(uninterrupted: Path,
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    again = run("run", write_study(tmp_path), "--store", store, "--device", "cpu", "--no-report")
+    again = run("run", write_study(tmp_path), "--store", store, *ALONE)
     assert again.returncode == 0
     check_same([store], uninterrupted)
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     study, store = write_study(tmp_path), tmp_path / "store"
-    first = start("run", study, "--store", store, "--device", "cpu", "--no-report")
+    first = start("run", study, "--store", store, *ALONE)
     deadline = time.monotonic() + 60
     while not list(store.glob("float/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     # held still, so that it cannot end while the second waits whether it is about to die.
     first.send_signal(signal.SIGSTOP)
     try:
-        second = run("run", study, "--store", store, "--device", "cpu", "--no-report")
+        second = run("run", study, "--store", store, *ALONE)
     finally:
         first.send_signal(signal.SIGCONT)
     assert second.returncode == 2, second.stdout + second.stderr
@@ -208,7 +208,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_others_and_can_be_retrie
         '{method = {name = "pointwise", optimiser = "sgd"}, training = {epochs = 2, learning_rate = 1e9}}]',
     )
     study, store = write_study(tmp_path, text), tmp_path / "store"
-    found = run("run", study, "--store", store, "--device", "cpu", "--no-report", "--json")
+    found = run("run", study, "--store", store, *ALONE, "--json")
     assert found.returncode == 1
     document = json.loads(found.stdout)
     assert document["done"] == 3
@@ -220,8 +220,8 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_others_and_can_be_retrie
     assert status.stdout.count("failed  pointwise on digits") == 3
     failed = list(store.glob("float/*/failed.json"))
     before = failed[0].stat().st_mtime_ns
-    run("run", study, "--store", store, "--device", "cpu", "--no-report")
+    run("run", study, "--store", store, *ALONE)
     assert failed[0].stat().st_mtime_ns == before  # not tried again unless asked
-    again = run("run", study, "--store", store, "--device", "cpu", "--no-report", "--retry")
+    again = run("run", study, "--store", store, *ALONE, "--retry")
     assert again.returncode == 1
     assert failed[0].stat().st_mtime_ns > before

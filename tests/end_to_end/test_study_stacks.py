@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from end_to_end.studies import STACKED, kill, run, start, write_study
+from end_to_end.studies import ALONE, STACKED, kill, run, start, write_study
 from qbayes.study.run import run_study
 from qbayes.study.spec import Study
 
@@ -19,9 +19,7 @@ SCORES = ("rmse", "nll")
 @pytest.fixture(scope="module")
 def stacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stacked")
-    found = run(
-        "run", write_study(folder, STACKED), "--store", folder / "s", "--device", "cpu", "--no-report"
-    )
+    found = run("run", write_study(folder, STACKED), "--store", folder / "s", *ALONE)
     assert found.returncode == 0, found.stderr
     return folder / "s"
 
@@ -43,7 +41,7 @@ def test_float_and_quantised_posteriors_say_how_many_were_stacked(stacked: Path)
 
 
 def test_scores_are_those_of_one_by_one_within_the_spread_of_folds(stacked: Path, tmp_path: Path) -> None:
-    run_study(Study.from_toml(STACKED), tmp_path / "s", device="cpu", stack=False)
+    run_study(Study.from_toml(STACKED), tmp_path / "s", device="cpu", workers=1, stack=False)
     one_by_one, found = rows(tmp_path / "s"), rows(stacked)
     assert one_by_one.keys() == found.keys()
     assert len(found) == 36
@@ -72,7 +70,7 @@ def test_killed_while_stacks_are_fine_tuned_it_ends_with_the_same_table(
         kill(process.pid)
         process.communicate()
         assert len(list(store.glob("scores/*/done.json"))) < 36
-    assert run(*arguments).returncode == 0
+    assert run(*arguments, "--workers", "1").returncode == 0
     assert (store / "results.csv").read_bytes() == (stacked / "results.csv").read_bytes()
 
 
@@ -81,7 +79,7 @@ def test_a_bit_width_more_changes_no_stack(stacked: Path, tmp_path: Path) -> Non
     shutil.copytree(stacked, store)
     before = {path: path.stat().st_mtime_ns for path in store.glob("*/*/done.json")}
     wider = write_study(tmp_path, STACKED.replace('"W4A4"]', '"W4A4", "W3A3"]'))
-    assert run("run", wider, "--store", store, "--device", "cpu", "--no-report").returncode == 0
+    assert run("run", wider, "--store", store, *ALONE).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert len(list(store.glob("quantised/*/done.json"))) == 36
     assert len(list(store.glob("float/*/done.json"))) == 12

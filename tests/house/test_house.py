@@ -208,7 +208,8 @@ def project_files() -> Iterator[Path]:
     for folder, names, files in os.walk(ROOT):
         kept = [name for name in names if name not in NOT_OURS and not name.endswith("cache")]
         names[:] = [name for name in kept if name not in ("__pycache__", ".hypothesis")]
-        yield from (Path(folder) / file for file in files if Path(file).suffix in TEXT)
+        # in a work tree of git, .git is a file that names the repository's folder.
+        yield from (Path(folder) / file for file in files if Path(file).suffix in TEXT and file != ".git")
 
 
 def test_project_names_no_folder_of_somebodys_machine() -> None:

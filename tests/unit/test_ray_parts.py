@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,22 +60,20 @@ def test_one_kind_of_device_for_all_jobs() -> None:
 
 
 @contextlib.contextmanager
-def held_by_another(path: Path, byte: int, seconds: float = 600) -> Iterator[None]:
-    """Another process holds a byte of the file, for so many seconds at most."""
+def held_by_another(path: Path, byte: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another process holds a byte of the file, for a minute at most."""
     code = (
         "import fcntl, sys, time\n"
         "file = open(sys.argv[1], 'r+b')\n"
         "fcntl.lockf(file, fcntl.LOCK_EX, 1, int(sys.argv[2]))\n"
         "print('held', flush=True)\n"
-        "time.sleep(float(sys.argv[3]))"
+        "time.sleep(60)"
     )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(path), str(byte), str(seconds)], stdout=subprocess.PIPE
-    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(path), str(byte)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     try:
-        yield
+        yield holder
     finally:
         holder.kill()
         holder.communicate()
@@ -130,12 +128,18 @@ def test_one_process_leads_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_job_waits_for_the_process_that_had_it(tmp_path: Path) -> None:
     path = tmp_path / "lock-ray"
     path.write_text("abc")
-    with held_by_another(path, byte_of("float:a"), seconds=1.5):
-        begun = time.monotonic()
+    killed = threading.Event()
+    with held_by_another(path, byte_of("float:a")) as holder:
         with claimed(tmp_path, "float:b"):
-            assert time.monotonic() - begun < 1
+            assert holder.poll() is None
+
+        def die() -> None:
+            killed.set()
+            holder.kill()
+
+        threading.Timer(0.5, die).start()
         with claimed(tmp_path, "float:a"):
-            assert time.monotonic() - begun > 1
+            assert killed.is_set()
 
 
 def test_stages_of_a_job_come_after_those_they_start_from() -> None:

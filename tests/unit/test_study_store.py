@@ -254,11 +254,16 @@ def test_two_runs_at_once_are_refused_and_a_dead_one_lets_go(
 
 
 def test_one_that_is_about_to_die_is_waited_for(store: Store) -> None:
+    killed = threading.Event()
     with at_work(store) as holder:
-        death = threading.Timer(0.5, holder.kill)
-        death.start()
+
+        def die() -> None:
+            killed.set()
+            holder.kill()
+
+        threading.Timer(0.5, die).start()
         with store.locked():
-            assert not death.is_alive()
+            assert killed.is_set()
 
 
 def test_a_folder_that_became_another_study_s_meanwhile_is_refused(

@@ -5,16 +5,14 @@ Bundled with scikit-learn; read in the units of measurement.
 
 from pathlib import Path
 
-import numpy as np
-from sklearn.datasets import load_diabetes
-
 from qbayes.tasks.base import Task
+from qbayes.tasks.bundled import bundled_table
 from qbayes.tasks.dataset import DATASETS, Dataset
 from qbayes.tasks.splits import fixed_split
 
 
 def load(data: Path, variant: str, *, split: int = 0, validation: float = 0.0, seed: int = 0) -> Task:
-    x, y = (np.asarray(part) for part in load_diabetes(return_X_y=True, scaled=False))
+    x, y = bundled_table("diabetes_data_raw"), bundled_table("diabetes_target")
     train, test = fixed_split(len(x), split)
     return Task.from_arrays(
         x[train],

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits, load_sample_images
 from torch import Tensor
 
 from qbayes.tasks.base import Task
+from qbayes.tasks.bundled import bundled_file, bundled_table
 from qbayes.tasks.dataset import DATASETS, Confusion, Dataset, MissingFile, borrow
 from qbayes.tasks.splits import fixed_split
 
 _WHITE = 16
+_PHOTOGRAPHS = ("china", "flower")
 _WINDOW, _BLOCK = 32, 4
 _LUMA = np.array([0.299, 0.587, 0.114])  # grey from red, green, blue (ITU-R BT.601)
 
@@ -29,9 +30,9 @@ def load(
     seed: int = 0,
     confusion: Confusion = "auto",
 ) -> Task:
-    images, digits = (np.asarray(part) for part in load_digits(return_X_y=True))
-    x = torch.from_numpy(images.astype(np.uint8)).view(-1, 1, 8, 8)
-    y = torch.from_numpy(digits.astype(np.int64))
+    table = bundled_table("digits", ",")
+    x = torch.from_numpy(table[:, :-1].astype(np.uint8)).view(-1, 1, 8, 8)
+    y = torch.from_numpy(table[:, -1].astype(np.int64))
     train, test = (torch.from_numpy(rows) for rows in fixed_split(len(x), split, share=0.75))
     x_confusion, confusion_name = borrow("digits", data, confusion)
     return Task.from_arrays(
@@ -53,14 +54,15 @@ def load(
 def lend(data: Path) -> Tensor:
     """Grey patches ``(520, 1, 8, 8)`` of the photographs, 0 … 16."""
     try:
-        photographs = load_sample_images().images
+        from PIL import Image
     except ImportError as error:
         raise MissingFile(
             "the sample photographs need Pillow to be read",
             f"{error}",
             "pip install pillow, or load digits with confusion=False",
         ) from error
-    return torch.cat([_patches(photograph) for photograph in photographs])
+    photographs = (Image.open(bundled_file(f"images/{name}.jpg")) for name in _PHOTOGRAPHS)
+    return torch.cat([_patches(np.asarray(photograph)) for photograph in photographs])
 
 
 def _patches(photograph: np.ndarray) -> Tensor:
