@@ -110,10 +110,11 @@ def main() -> int:
         elif given.figures:
             from published_contrast import draw_contrast
             from published_figures import draw
+            from published_front import draw_front
 
             studies = Studies(given.results)
-            print(*draw_contrast(studies, given.images), sep="\n")
-            print(*draw(studies, given.store, given.images), sep="\n")
+            drawn = [*draw_contrast(studies, given.images), *draw_front(studies, given.images)]
+            print(*drawn, *draw(studies, given.store, given.images), sep="\n")
         else:
             show(given.results)
     except (QbayesError, Missing) as error:

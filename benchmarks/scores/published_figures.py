@@ -83,6 +83,18 @@ PICTURES: Mapping[str, Sequence[Picture]] = {
         Picture("weight_spread"),
         *_of_rows("float", "W8A4"),
     ),
+    "cifar10": (
+        Picture("equal_bits"),
+        Picture("detection", where={"over": "equal bits"}),
+        Picture("weight_spread"),
+    ),
+    "cifar10-paper": (
+        Picture("activation_bits"),
+        Picture("weight_bits"),
+        *ECE_UNDER_SHIFT,
+        Picture("weight_spread"),
+        *_of_rows("float", "W8A4"),
+    ),
 }
 
 

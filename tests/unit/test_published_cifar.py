@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from qbayes.report.publish import publish
 from report_frames import frame_of
@@ -11,6 +12,7 @@ from study_rows import Made, classified
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 
 from published_cifar import MIXED, POSTER, ablation, mixed, poster, standard
+from published_front import draw_front
 from published_numbers import Studies
 
 CIFAR: dict[str, Any] = {"task": "cifar10", "network": "resnet18"}
@@ -53,6 +55,24 @@ def test_bits_by_layer_are_paired_with_equal_bits_of_the_same_seed(tmp_path: Pat
     lines = mixed(study_of(tmp_path, "cifar10", rows))
     assert len(lines) == 5
     assert lines[2].startswith("| `mcd` | W4A4 | 500.0 / 500.0 | 8.00 / 9.00 | −1.00 [−1.00, −1.00] |")
+
+
+def test_the_front_shows_methods_with_both_kinds_of_bits(tmp_path: Path) -> None:
+    rows = [
+        one
+        for method in ("pointwise", "mcd")
+        for one in (
+            *classified(method, error=0.07, **CIFAR),
+            *classified(method, (8, 8), error=0.071, **CIFAR),
+            *classified(method, (4, 4), error=0.09, wiggle=0.01, **CIFAR),
+        )
+    ]
+    rows += classified("mcd", (4, 4), error=0.08, scheme=MIXED, **CIFAR)
+    drawn = draw_front(study_of(tmp_path, "cifar10", rows), tmp_path)
+    words = "".join(ElementTree.parse(drawn[0]).getroot().itertext())
+    assert "mcd: error, %" in words
+    assert "bits by layer" in words
+    assert "pointwise" not in words
 
 
 def test_what_was_changed_is_named(tmp_path: Path) -> None:
