@@ -116,6 +116,8 @@ def _serve(pipe: Connection, job: Job) -> None:
     """What the process does: open, answer once, then take its turns until it is ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the asking process hears it too, and ends all others.
     _end_with_the_asking_process()
+    # what an engine starts by itself (OpenVINO's telemetry does) must not fork from servers of its own.
+    multiprocessing.set_start_method(None, force=True)
     torch.set_num_threads(job.threads)
     try:
         run, memory = open_job(job)
