@@ -15,7 +15,12 @@ from zoo.tasks import ZOO
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 
-from qbayes.export.float_onnx import float_model, float_noise_sites  # noqa: E402  (behind the skip)
+from qbayes.export.float_onnx import (  # noqa: E402  (behind the skip)
+    OUTPUT,
+    float_model,
+    float_noise_sites,
+    float_pass,
+)
 from qbayes.export.onnx import Options  # noqa: E402
 
 ROWS, SEED = 3, 11
@@ -94,6 +99,47 @@ def test_noise_inside_has_the_right_spread(method: str) -> None:
     error = wanted.std(0) * np.sqrt(2 / draws)
     assert (np.abs(got.mean(0) - wanted.mean(0)) < 5 * error).all()
     np.testing.assert_allclose(got.std(0), wanted.std(0), rtol=0.15)
+
+
+def passed(model: bytes, x: torch.Tensor, runs: int = 1) -> list[dict[str, np.ndarray]]:
+    """What the heads of a pass give by name, in every run of one session."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    feeds = {"x": x.float().numpy()}
+    return [dict(zip(names, session.run(names, feeds), strict=True)) for _ in range(runs)]
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet_relu", "resnet18"])
+def test_a_pass_is_one_member_in_network_units(name: str) -> None:
+    posterior = untrained(name, "sghmc")
+    x, _ = next(task_of(name).batches("test", ROWS))
+    z = posterior.signature.transform.apply(x.float())
+    for member in (0, 1):
+        with torch.no_grad():
+            wanted = posterior.networks[member].eval()(z)
+        named = wanted if isinstance(wanted, dict) else {OUTPUT: wanted}
+        (found,) = passed(float_pass(posterior, member), x)
+        assert set(found) == set(named)
+        for head, values in found.items():
+            np.testing.assert_allclose(values, named[head].numpy(), atol=2e-5, rtol=2e-4)
+
+
+@pytest.mark.parametrize("method", ["mcd", "bbb"])
+def test_every_run_of_a_pass_is_a_draw_of_its_own(method: str) -> None:
+    posterior = untrained("lenet_relu", method)
+    x, _ = next(task_of("lenet_relu").batches("test", ROWS))
+    one, other = passed(float_pass(posterior), x, runs=2)
+    assert not np.array_equal(one[OUTPUT], other[OUTPUT])
+
+
+def test_layers_are_the_operators_that_runtimes_fuse() -> None:
+    import onnx
+
+    model = onnx.load_from_string(float_pass(untrained("resnet18", "pointwise")))
+    kinds = {node.op_type for node in model.graph.node}
+    # what an operator stands for is not spelled out.
+    assert not kinds & {"Mul", "MatMul", "Transpose"}
+    assert {"BatchNormalization", "GlobalAveragePool", "Gemm"} <= kinds
 
 
 class Odd(nn.Sequential):

@@ -13,7 +13,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.bench.cell import Cell, Row
 from qbayes.bench.engines.base import ENGINES
 from qbayes.bench.figure import draw
-from qbayes.bench.memory import Memory, measure_memory
+from qbayes.bench.memory import Memory
 from qbayes.bench.plain import PlainLoop
 from qbayes.bench.record import cell_record, document
 from qbayes.bench.report import cell_lines, size_line, verdicts
@@ -21,21 +21,15 @@ from qbayes.bench.roofline import Roofline, operations
 from qbayes.bench.size import Size, measure_size
 from qbayes.bench.speed import Settings, measure, measure_all
 from qbayes.bench.subjects import METHODS, NETWORKS, make_subject
-from qbayes.bench.timing import Times, Way, affordable_draws, interleaved
+from qbayes.bench.timing import Times, affordable_draws, burst, interleaved
 from qbayes.cli import main
-from qbayes.errors import BadInput, RunFailed
+from qbayes.errors import BadInput
 from qbayes.integer.posterior import load
 from qbayes.integer.verify import verify
 from qbayes.posterior.mask import Mask
 from qbayes.quant.precision import Precision
 
 W8A7 = Precision(weight=8, activation=7)
-
-
-@pytest.fixture(autouse=True)
-def small_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The large product of the roofline with few rows: no test here asks how fast it is."""
-    monkeypatch.setattr("qbayes.bench.roofline._ROWS", 32)
 
 
 def row(engine: str, method: str, microseconds: float, passes: int = 4) -> Row:
@@ -124,17 +118,25 @@ def test_aims_are_judged_both_ways() -> None:
     assert found == ["met", "MISSED", "MISSED", "met", "MISSED", "met", "MISSED", "met", "MISSED"]
 
 
-def test_ways_run_in_turn_after_one_round_to_warm_up() -> None:
+def test_ways_run_in_turn_until_the_time_is_over() -> None:
     calls: list[str] = []
-    ways = {name: Way(lambda name=name: calls.append(name), 2) for name in "ab"}
-    found = interleaved(ways, seconds=0.0, least_rounds=3)
-    assert "".join(calls) == "ab" * 4
-    assert [len(times.seconds) for times in found.values()] == [3, 3]
-    again = interleaved(ways, seconds=0.0, least_rounds=1, burst=0.01)
-    assert min(len(times.seconds) for times in again.values()) > 1
-    long = interleaved({"a": Way(lambda: time.sleep(0.02), 1)}, seconds=0.1)
-    assert len(long["a"].seconds) >= 3
-    assert long["a"].best >= 0.02
+
+    def turn(name: str, seconds: list[float]) -> list[float]:
+        calls.append(name)
+        return seconds
+
+    turns = {"a": lambda: turn("a", [1.0, 2.0]), "b": lambda: turn("b", [])}
+    found = interleaved(turns, seconds=0.0, least_rounds=3)
+    assert "".join(calls) == "ab" * 3
+    assert found == {"a": [1.0, 2.0] * 3, "b": []}
+    assert len(interleaved({"a": lambda: burst(lambda: time.sleep(0.02), 0.0)}, seconds=0.1)["a"]) >= 3
+
+
+def test_a_turn_is_calls_for_some_time_and_at_least_one() -> None:
+    assert len(burst(lambda: None, 0.0)) == 1
+    found = burst(lambda: time.sleep(0.002), 0.02)
+    assert len(found) > 1
+    assert min(found) >= 0.002
 
 
 def test_fewer_draws_where_time_is_short_but_never_more_than_asked() -> None:
@@ -220,16 +222,6 @@ def test_an_engine_of_others_that_fails_is_a_row_and_ours_is_an_error(
         measure("mlp", subject, subject, 2, Settings(["onednn"], draws=1, seconds=0.0))
 
 
-def test_memory_is_that_of_a_process_of_its_own(tmp_path: Path) -> None:
-    subject = make_subject("mlp", "mcd", W8A7)
-    ENGINES["onednn"]().write(subject, tmp_path, 2)
-    found = measure_memory("onednn", tmp_path, "mlp", batch=4, draws=2)
-    assert 0 < found.imported <= found.loaded
-    assert found.peak > found.imported
-    with pytest.raises(RunFailed, match="--no-memory"):
-        measure_memory("onednn", tmp_path / "absent", "mlp", batch=4, draws=2)
-
-
 def test_all_cells_come_in_order(tmp_path: Path) -> None:
     asked = Settings(["loop", "onednn"], draws=2, seconds=0.0)
     cells = list(measure_all(["mlp"], ["mcd", "pointwise"], [1, 2], W8A7, asked))
@@ -270,8 +262,7 @@ ROW = {"engine", "title", "method", "numbers", "times", "why", "speed", "share",
 
 def test_the_command_prints_and_writes_its_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, figure = tmp_path / "bench.json", tmp_path / "bench.png"
-    # memory is measured in a process for each row that runs: as few as show all that a row may say.
-    words = [*WORDS, "--engines", "loop,onnxruntime-int8", "--memory"]
+    words = [*WORDS, "--engines", "loop,onednn,onnxruntime-int8"]
     assert main(["bench", *words, "--out", str(file), "--figure", str(figure)]) == 0
     printed = capsys.readouterr().out
     assert "mlp, bbb, batch 2, 2 draws" in printed
@@ -280,8 +271,7 @@ def test_the_command_prints_and_writes_its_cells(tmp_path: Path, capsys: pytest.
     (one,) = written["cells"]
     assert one["name"] == "mlp/bbb/W4A4/batch2"
     assert all(set(each) == ROW for each in one["rows"])
-    assert [each["engine"] for each in one["rows"]] == ["loop", "onnxruntime_int8", "onnxruntime_int8"]
-    assert [each["times"] is None for each in one["rows"]][:2] == [False, True]
+    assert [each["engine"] for each in one["rows"]][:3] == ["loop", "onednn", "onnxruntime_int8"]
     assert all((each["memory"] is None) == (each["times"] is None) for each in one["rows"])
     assert one["roofline"]["float32"] > 0
     assert written["machine"]["processor"]

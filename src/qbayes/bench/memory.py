@@ -1,27 +1,20 @@
-"""Peak resident memory of a prediction, measured in a process of its own that only opens what was written.
+"""Peak resident memory of a prediction, in a process of its own that only opens what was written.
 
-The process is the engine's folder, its packages and one prediction. Three numbers: resident after the
-imports, after the network is loaded, and at most during the prediction (the kernel's high-water mark, set
-back after loading where Linux allows it).
+Three numbers: resident after the imports, after the network is loaded, and at most during the prediction (the
+kernel's high-water mark, set back after loading where Linux allows it).
 """
 
 import ctypes
 import gc
-import importlib
-import json
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-
-from qbayes.bench.engines.base import ENGINES
-from qbayes.bench.subjects import network_choice
-from qbayes.errors import RunFailed
+from typing import TypeVar
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # proc(5): writing it to clear_refs sets the high-water mark to what is resident now
+
+Opened = TypeVar("Opened")
 
 
 @dataclass(frozen=True)
@@ -38,41 +31,21 @@ class Memory:
         return max(0, self.peak - self.imported)
 
 
-def why_not_measured() -> str | None:
-    """Why memory cannot be measured here; None if it can."""
-    return None if _STATUS.exists() else "peak memory is read from /proc, which only Linux has"
-
-
-def measure_memory(engine: str, folder: Path, network: str, batch: int, draws: int) -> Memory:
-    """One prediction in a fresh process, on as many threads as this one has."""
-    words = [engine, str(folder), network, str(batch), str(draws), str(torch.get_num_threads())]
-    done = subprocess.run(
-        [sys.executable, "-m", "qbayes.bench.memory", *words], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise RunFailed(
-            f"the process that measures the memory of '{engine}' must end well",
-            f"exit code {done.returncode}: {last}",
-            "run the benchmark with --no-memory",
-        )
-    return Memory(**json.loads(done.stdout.splitlines()[-1]))
-
-
-def _predict_and_measure(words: list[str]) -> Memory:
-    name, folder, network, batch, draws, threads = words
-    torch.set_num_threads(int(threads))
-    engine = ENGINES[name]()
-    for package in engine.packages:
-        importlib.import_module(package)
-    x = network_choice(network).rows(int(batch))
+def measure_memory(
+    load: Callable[[], Opened], predict: Callable[[Opened], object]
+) -> tuple[Opened, Memory | None]:
+    """What ``load`` gives, after one prediction, and the memory of both; None where there is no /proc."""
+    if not _STATUS.exists():
+        opened = load()
+        predict(opened)
+        return opened, None
     imported = _resident()
-    answer = engine.open(Path(folder))
+    opened = load()
     loaded = _resident()
     if _CLEAR.exists():
         _CLEAR.write_text(_RESET_PEAK)
-    answer(x, int(draws))
-    return Memory(imported, loaded, _status("VmHWM"))
+    predict(opened)
+    return opened, Memory(imported, loaded, _status("VmHWM"))
 
 
 def _resident() -> int:
@@ -87,8 +60,3 @@ def _resident() -> int:
 def _status(entry: str) -> int:
     lines = _STATUS.read_text(encoding="utf-8").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{entry}:"))
-
-
-if __name__ == "__main__":
-    found = _predict_and_measure(sys.argv[1:])
-    sys.stdout.write(json.dumps({"imported": found.imported, "loaded": found.loaded, "peak": found.peak}))

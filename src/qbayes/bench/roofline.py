@@ -6,12 +6,12 @@ for every draw, whatever an engine computes in truth: work that it saves counts 
 zeros of a padding are not needed; kernels leave them out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from qbayes.bench.timing import Times, Way
+from qbayes.bench.timing import Run
 from qbayes.integer.int8_ops import Shape, Target, pack, product, why_missing
 from qbayes.integer.ops import Conv, Weighted
 from qbayes.integer.program import Program
@@ -34,25 +34,30 @@ class Roofline:
         return self.float32 if numbers == "float" else self.int8
 
 
-def roofline_ways() -> dict[str, Way]:
-    """What to time beside the engines."""
+def roofline_names() -> list[str]:
+    """The products that this processor has kernels for."""
+    return [FLOAT] if why_missing() is not None else [FLOAT, INT8]
+
+
+def roofline_products() -> dict[str, Run]:
+    """What to time beside the engines, by name."""
     a, b = torch.randn(_ROWS, _INPUTS), torch.randn(_INPUTS, _OUTPUTS)
-    ways = {FLOAT: Way(lambda: torch.mm(a, b), 1)}
-    if why_missing() is None:
+    found: dict[str, Run] = {FLOAT: lambda: torch.mm(a, b)}
+    if INT8 in roofline_names():
         shape = Shape(_INPUTS, _OUTPUTS)
         x = torch.randint(0, 1 << 8, (_ROWS, _INPUTS), dtype=torch.uint8)
         codes = torch.randint(-_LARGEST_CODE, _LARGEST_CODE + 1, (_OUTPUTS, _INPUTS), dtype=torch.int8)
         target = Target(torch.full((_OUTPUTS,), 2.0**-12), 0, 0, 255)
         zeros = torch.zeros(_OUTPUTS, dtype=torch.int32)
         packed = pack(shape, codes, zeros, target, 0)
-        ways[INT8] = Way(lambda: product(shape, x, 0, packed, target, zeros), 1)
-    return ways
+        found[INT8] = lambda: product(shape, x, 0, packed, target, zeros)
+    return found
 
 
-def roofline(times: Mapping[str, Times]) -> Roofline:
-    """From the times of ``roofline_ways``."""
+def roofline(seconds: Mapping[str, Sequence[float]]) -> Roofline:
+    """From the times of ``roofline_products``."""
     done = 2 * _ROWS * _INPUTS * _OUTPUTS
-    return Roofline(done / times[INT8].best if INT8 in times else None, done / times[FLOAT].best)
+    return Roofline(done / min(seconds[INT8]) if INT8 in seconds else None, done / min(seconds[FLOAT]))
 
 
 def operations(program: Program) -> int:

@@ -1,4 +1,4 @@
-"""Measures the cells: every engine that can run a network by a method, in turn in one run.
+"""Measures the cells: every engine that can run a network by a method, in turn, each in its own process.
 
 In the cells of other methods the engines of int8 also run the pointwise network, one pass: what a draw is
 measured against. Beside them runs the large matrix product of ``roofline``. A pointwise posterior has one
@@ -8,54 +8,54 @@ draw. Where all draws would take too long, fewer are timed, and the cell says ho
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from qbayes.bench.cell import Cell, Row
-from qbayes.bench.engines.base import ENGINES, Answer, Engine
-from qbayes.bench.memory import Memory, measure_memory
+from qbayes.bench.engines.base import ENGINES
+from qbayes.bench.memory import Memory
 from qbayes.bench.plain import PlainLoop
-from qbayes.bench.roofline import operations, roofline, roofline_ways
+from qbayes.bench.roofline import operations, roofline, roofline_names
 from qbayes.bench.subjects import Subject, make_subject
-from qbayes.bench.timing import CLOCKS, Run, Times, Way, affordable_draws, interleaved, stopwatch
-from qbayes.errors import QbayesError
+from qbayes.bench.timing import Times, affordable_draws, interleaved, stopwatch
+from qbayes.bench.worker import EXPECTED, Job, Worker, in_one_line
+from qbayes.errors import QbayesError, RunFailed
 from qbayes.integer.int8_ops import Shape, saturates
 from qbayes.integer.posterior import ProgramPosterior, load
 from qbayes.provenance import processor, versions
 from qbayes.quant.precision import Precision
 
-# Seconds that a way is called in its turn: longer than threads spin for work.
+# Seconds that an engine is called in its turn: short calls find the caches as they left them.
 _BURST = 0.03
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured in every cell: engines, draws, seconds, whether memory too, and by which clock."""
+    """What is measured in every cell: engines, draws, seconds, and by which clock."""
 
     engines: Sequence[str]
     draws: int
     seconds: float
-    memory: bool = False
     clock: str = "wall"
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """An engine that has opened what it wrote, with the answer to time."""
+    """An engine that has answered once in its process."""
 
-    engine: str
     method: str
-    draws: int
-    folder: Path
     file_bytes: int | None
-    answer: Answer
+    memory: Memory | None
+    worker: Worker
 
     @property
     def name(self) -> str:
-        return f"{self.engine}/{self.method}"
+        return f"{self.worker.job.name}/{self.method}"
 
 
 def measure_all(
@@ -81,22 +81,23 @@ def measure(network: str, subject: Subject, pointwise: Subject, batch: int, sett
     x, method = subject.network.rows(batch), subject.method
     asked = 1 if method == "pointwise" else settings.draws
     draws = _draws(subject, x, asked, settings)
+    threads = torch.get_num_threads()
     asked_of = [(name, subject, draws) for name in settings.engines]
     if method != "pointwise":
         asked_of += [(name, pointwise, 1) for name in settings.engines if ENGINES[name].yardstick]
-    with tempfile.TemporaryDirectory() as folder:
-        found = [
-            _ready(name, each, x, count, Path(folder) / f"{at}")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        jobs = [
+            (Job(name, threads, settings.clock, Path(folder) / f"{at}", network, batch, count), each)
             for at, (name, each, count) in enumerate(asked_of)
         ]
-        opened = [one for one in found if isinstance(one, _Ready)]
-        ways = {one.name: Way(_call(one, x), one.draws * batch) for one in opened}
-        times = interleaved(
-            {**ways, **roofline_ways()}, settings.seconds, burst=_BURST, clock=CLOCKS[settings.clock]
-        )
-        rows = [
-            _row(one, times, network, batch, settings) if isinstance(one, _Ready) else one for one in found
-        ]
+        found = [_ready(stack, job, each) for job, each in jobs]
+        workers = {one.name: one.worker for one in found if isinstance(one, _Ready)}
+        for name in roofline_names():
+            workers[name] = stack.enter_context(Worker(Job(name, threads, settings.clock)))
+            workers[name].opened()
+        turns = {name: partial(worker.times, _BURST) for name, worker in workers.items()}
+        times = interleaved(turns, settings.seconds)
+        rows = [_row(one, times) if isinstance(one, _Ready) else one for one in found]
     return Cell(
         network=network,
         method=method,
@@ -120,44 +121,38 @@ def _draws(subject: Subject, x: Tensor, asked: int, settings: Settings) -> int:
     return affordable_draws(asked, stopwatch(lambda: slowest(x, 1)), settings.seconds / 3)
 
 
-def _ready(name: str, subject: Subject, x: Tensor, draws: int, folder: Path) -> _Ready | Row:
-    """The engine with its files written, opened and tried once; or the row that says why not."""
-    engine = ENGINES[name]()
+def _ready(stack: ExitStack, job: Job, subject: Subject) -> _Ready | Row:
+    """The engine with its files written, opened and tried once in a process of its own; or why not."""
+    engine, folder = ENGINES[job.name](), job.folder
+    assert folder is not None
     why = engine.why_missing() or engine.why_not(subject.method)
     if why is not None:
-        return Row(name, subject.method, why=why)
+        return Row(job.name, subject.method, why=why)
     folder.mkdir()
     # what others raise when they cannot run a network is anything; ours must not fail.
-    expected = (QbayesError,) if engine.ours else (QbayesError, RuntimeError, TypeError, ValueError)
+    expected = (QbayesError,) if engine.ours else EXPECTED
     try:
-        return _opened(engine, name, subject, x, draws, folder)
+        files = engine.write(subject, folder, job.draws)
     except expected as error:
-        return Row(name, subject.method, why=_in_one_line(error))
-
-
-def _opened(engine: Engine, name: str, subject: Subject, x: Tensor, draws: int, folder: Path) -> _Ready:
-    files = engine.write(subject, folder, draws)
+        return Row(job.name, subject.method, why=in_one_line(error))
+    worker = stack.enter_context(Worker(job))
+    memory = worker.opened()
+    if worker.failed is not None:
+        if engine.ours and worker.failed.raised:
+            raise RunFailed(
+                "an engine of ours must run what it wrote", f"{job.name}: {worker.failed.why}", "report it"
+            )
+        return Row(job.name, subject.method, why=worker.failed.why)
     size = sum(path.stat().st_size for path in files) if engine.deploys else None
-    answer = engine.open(folder)
-    answer(x, draws)
-    return _Ready(name, subject.method, draws, folder, size, answer)
+    return _Ready(subject.method, size, memory, worker)
 
 
-def _call(ready: _Ready, x: Tensor) -> Run:
-    return lambda: ready.answer(x, ready.draws)
-
-
-def _row(ready: _Ready, times: dict[str, Times], network: str, batch: int, settings: Settings) -> Row:
-    memory: Memory | None = None
-    if settings.memory:
-        memory = measure_memory(ready.engine, ready.folder, network, batch, ready.draws)
-    return Row(ready.engine, ready.method, times[ready.name], "", ready.file_bytes, memory)
-
-
-def _in_one_line(error: Exception) -> str:
-    if isinstance(error, QbayesError):
-        return f"{error.must}: {error.got}"
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+def _row(ready: _Ready, times: dict[str, list[float]]) -> Row:
+    job, failed = ready.worker.job, ready.worker.failed
+    if failed is not None:
+        return Row(job.name, ready.method, why=failed.why)
+    timed = Times(times[ready.name], job.draws * job.batch)
+    return Row(job.name, ready.method, timed, "", ready.file_bytes, ready.memory)
 
 
 def _label(subject: Subject) -> str:

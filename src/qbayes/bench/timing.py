@@ -1,7 +1,7 @@
 """Times of several ways to do the same, measured in turn: what slows the machine slows them all.
 
 Other load only ever adds time, so each way is judged by its fastest run, and ratios are those of the fastest.
-On a machine that is never idle, the clock ``cpu`` counts the time that this process was given.
+On a machine that is never idle, the clock ``cpu`` counts the time that the process was given.
 """
 
 import time
@@ -9,16 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Run = Callable[[], object]
+# A turn of one way: the seconds of its calls.
+Turn = Callable[[], Sequence[float]]
 Clock = Callable[[], float]
 CLOCKS: Mapping[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to do the work: what to call, and how many draws × images a call computes."""
-
-    run: Run
-    passes: int
 
 
 @dataclass(frozen=True)
@@ -51,30 +45,24 @@ def stopwatch(run: Run, clock: Clock = time.perf_counter) -> float:
     return clock() - begun
 
 
-def interleaved(
-    ways: Mapping[str, Way],
-    seconds: float,
-    least_rounds: int = 2,
-    burst: float = 0.0,
-    clock: Clock = time.perf_counter,
-) -> dict[str, Times]:
-    """One round to warm up, then rounds over all ways in turn until ``seconds`` are over.
+def burst(run: Run, seconds: float, clock: Clock = time.perf_counter) -> list[float]:
+    """Call for ``seconds``, at least once: the first calls find their data out of the caches."""
+    end = time.perf_counter() + seconds
+    found = [stopwatch(run, clock)]
+    while time.perf_counter() < end:
+        found.append(stopwatch(run, clock))
+    return found
 
-    In its turn a way is called for ``burst`` seconds, at least once: the threads of the engine before it may
-    go on spinning for some milliseconds, which short calls must not be charged with.
-    """
-    for way in ways.values():
-        way.run()
-    found: dict[str, list[float]] = {name: [] for name in ways}
+
+def interleaved(turns: Mapping[str, Turn], seconds: float, least_rounds: int = 2) -> dict[str, list[float]]:
+    """Rounds over all ways in turn until ``seconds`` are over: the times of all calls."""
+    found: dict[str, list[float]] = {name: [] for name in turns}
     deadline, rounds = time.perf_counter() + seconds, 0
     while rounds < least_rounds or time.perf_counter() < deadline:
-        for name, way in ways.items():
-            end = time.perf_counter() + burst
-            found[name].append(stopwatch(way.run, clock))
-            while time.perf_counter() < end:
-                found[name].append(stopwatch(way.run, clock))
+        for name, turn in turns.items():
+            found[name] += turn()
         rounds += 1
-    return {name: Times(times, ways[name].passes) for name, times in found.items()}
+    return found
 
 
 def affordable_draws(asked: int, seconds_a_draw: float, seconds: float, least: int = 2) -> int:

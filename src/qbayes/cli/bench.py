@@ -35,10 +35,6 @@ def bench(
     clock: Annotated[
         str, typer.Option(help="wall, or cpu: time given to one thread, for machines that are never idle.")
     ] = "wall",
-    memory: Annotated[
-        bool,
-        typer.Option("--memory/--no-memory", help="Measure peak memory, each engine in its own process."),
-    ] = False,
     size: Annotated[bool, typer.Option("--size/--no-size", help="Measure files too.")] = True,
     out_file: Annotated[
         Path | None, typer.Option("--out", help="JSON file, rewritten after each cell.")
@@ -52,14 +48,14 @@ def bench(
     """Compare engines on this machine, side by side in one run: time, memory and files, with random weights.
 
     For each network, method and batch size every engine runs in turn, float and int8, those of others and
-    ours; times are those of the fastest calls. The share of this processor's peak is that of a large matrix
-    product in the same run. An engine that is not installed, or cannot run a method, is a line that says so.
-    Cells are printed as they finish.
+    ours, each in its own process; times are those of the fastest calls. The share of this processor's peak is
+    that of a large matrix product in the same run. An engine that is not installed, or cannot run a method,
+    is a line that says so. Cells are printed as they finish.
 
     \b
     Examples:
       qbayes bench --networks lenet --methods mcd
-      qbayes bench --networks resnet18-slim --methods bbb --engines all --memory --figure bench.svg
+      qbayes bench --networks resnet18-slim --methods bbb --engines all --figure bench.svg
       qbayes bench --engines loop,onednn --precision W8A7
     """
     import torch
@@ -69,7 +65,6 @@ def bench(
     if draws < 1:
         raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")
     _check_files(out_file, figure, overwrite=overwrite)
-    _check_memory(memory)
     _check_clock(clock, threads)
     torch.set_num_threads(threads)
     settings = {
@@ -81,7 +76,6 @@ def bench(
         "precision": bits.label,
         "threads": threads,
         "seconds": seconds,
-        "memory": memory,
         "clock": clock,
     }
     found = _Bench(settings, out_file, figure, quiet=as_json)
@@ -113,7 +107,7 @@ class _Bench:
         if self.machine["saturates"]:
             note("8 × 8-bit products saturate on this processor: layers at W8A8 take longer here (try W8A7)")
         self._print(*report.speed_head(precision.label, asked["threads"], asked["clock"]))
-        each = Settings(asked["engines"], asked["draws"], asked["seconds"], asked["memory"], asked["clock"])
+        each = Settings(asked["engines"], asked["draws"], asked["seconds"], asked["clock"])
         for cell in measure_all(asked["networks"], asked["methods"], asked["batch"], precision, each):
             self.cells.append(cell)
             self._print(*report.cell_lines(cell))
@@ -187,14 +181,6 @@ def _check_clock(clock: str, threads: int) -> None:
             f"--threads {threads}",
             "add --threads 1",
         )
-
-
-def _check_memory(memory: bool) -> None:
-    from qbayes.bench.memory import why_not_measured
-
-    why = why_not_measured()
-    if memory and why is not None:
-        raise BadInput("peak memory must be measurable here", why, "leave --memory out")
 
 
 def _names(what: str, text: str, known: str) -> list[str]:

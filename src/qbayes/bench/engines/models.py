@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from qbayes.bench.engines.base import Answer, Engine, answers, as_float32, read_signature, write_signature
-from qbayes.bench.float_onnx import HEADS, INPUT, OUTPUT, float_model
 from qbayes.bench.subjects import Subject
+from qbayes.export.float_onnx import OUTPUT, float_pass
+from qbayes.export.onnx.write import INPUT
 from qbayes.integer.backends.openvino import EXACT, core
 
+# Every name that an output of a pass may have.
+_HEADS = frozenset({OUTPUT, "mean", "log_variance"})
 # One run of a model: rows in float32 in, the heads by name out.
 Run = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
@@ -26,15 +29,15 @@ class ModelEngine(Engine):
 
     def write(self, subject: Subject, folder: Path, draws: int) -> list[Path]:
         write_signature(subject, folder)
-        networks = subject.posterior.networks[:draws]
+        posterior = subject.posterior
+        members = range(min(len(posterior.networks), draws))
         return [
-            self.made(float_model(network, subject.posterior.signature), subject, folder / f"{index:03}.onnx")
-            for index, network in enumerate(networks)
+            self.made(float_pass(posterior, index), subject, folder / f"{index:03}.onnx") for index in members
         ]
 
-    def made(self, model: Any, subject: Subject, path: Path) -> Path:
+    def made(self, model: bytes, subject: Subject, path: Path) -> Path:
         """Write the file to deploy, from the float model of a member."""
-        path.write_bytes(model.SerializeToString())
+        path.write_bytes(model)
         return path
 
     @abstractmethod
@@ -72,7 +75,7 @@ def openvino_session(path: Path) -> Run:
     compiled: Any = core().compile_model(core().read_model(path), "CPU", options)
     request = compiled.create_infer_request()
     # an output goes by every name that the tensor has inside of the graph.
-    names = [name for output in compiled.outputs for name in output.get_names() if name in HEADS]
+    names = [name for output in compiled.outputs for name in output.get_names() if name in _HEADS]
 
     def run(rows: np.ndarray) -> dict[str, np.ndarray]:
         found = request.infer({INPUT: rows}, share_inputs=True)

@@ -13,8 +13,8 @@ import numpy as np
 
 from qbayes.bench.engines.base import as_float32
 from qbayes.bench.engines.models import ModelEngine
-from qbayes.bench.float_onnx import INPUT
 from qbayes.bench.subjects import CALIBRATION_ROWS, Subject
+from qbayes.export.onnx.write import INPUT
 
 
 class StaticInt8(ModelEngine):
@@ -27,7 +27,7 @@ class StaticInt8(ModelEngine):
         lost = {"mcd": "masks: it would quantise them away", "bbb": "sampled weights"}
         return f"its quantiser knows no {lost[method]}" if method in lost else None
 
-    def made(self, model: Any, subject: Subject, path: Path) -> Path:
+    def made(self, model: bytes, subject: Subject, path: Path) -> Path:
         from onnxruntime import quantization
         from onnxruntime.quantization import shape_inference
 
@@ -35,7 +35,7 @@ class StaticInt8(ModelEngine):
         logging.getLogger().setLevel(logging.ERROR)
         with tempfile.TemporaryDirectory() as folder:
             plain, fused = Path(folder) / "float.onnx", Path(folder) / "fused.onnx"
-            plain.write_bytes(model.SerializeToString())
+            plain.write_bytes(model)
             # it folds batch norms into the convolutions, which have to be quantised together.
             shape_inference.quant_pre_process(str(plain), str(fused), skip_symbolic_shape=True)
             quantization.quantize_static(

@@ -1,5 +1,5 @@
 """A float posterior as an ONNX model, with its randomness: what the integers are compared with."""
 
-from qbayes.export.float_onnx.model import float_model, float_noise_sites
+from qbayes.export.float_onnx.model import OUTPUT, float_model, float_noise_sites, float_pass
 
-__all__ = ["float_model", "float_noise_sites"]
+__all__ = ["OUTPUT", "float_model", "float_noise_sites", "float_pass"]

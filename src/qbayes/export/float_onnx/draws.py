@@ -1,5 +1,6 @@
 """The draws of one float network in the graph: what they share runs once, masks fold, weights loop."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,16 +26,33 @@ class FloatNoiseSite(NoiseSite):
         return np.uint8 if self.kind == "mask" else np.float32
 
 
-class _FloatInside(NoiseInside):
-    """Masks as in an integer model; ε from the runtime's own Gaussian."""
+class FloatNoise(NoiseSource):
+    """Masks as in an integer model; of Gaussian weights the whole deviation from the mean."""
 
-    def epsilon(self, g: Graph, site: NoiseSite, like: str) -> str:
+    @abstractmethod
+    def deviation(self, g: Graph, site: NoiseSite, like: str, sigma: torch.Tensor) -> str:
+        """``σ ε`` in the shape of the site."""
+
+
+class _FloatInside(NoiseInside, FloatNoise):
+    """ε from the runtime's own Gaussian."""
+
+    def deviation(self, g: Graph, site: NoiseSite, like: str, sigma: torch.Tensor) -> str:
         # the shape comes from the input: a generator of a constant shape may be folded into a constant.
         nothing = g.node("Mul", g.node("Shape", like, start=0, end=1), g.whole(0))
         blank = g.node("ConstantOfShape", g.node("Add", nothing, g.whole(*site.shape)), value=g.zeros())
         scale = float(g.serial())
         drawn = g.node("RandomNormalLike", blank, dtype=g.type_of(np.float32), mean=0.0, scale=scale)
-        return g.node("Reshape", g.node("Div", drawn, g.constant(np.float32(scale))), g.whole(*site.shape))
+        scaled = g.node("Mul", drawn, g.constant(sigma.detach() / scale, np.float32, "sigma"))
+        # a convolution wants to know the shape of its weights before it runs.
+        return g.node("Reshape", scaled, g.whole(*site.shape))
+
+
+class _FloatInputs(NoiseInputs, FloatNoise):
+    """ε as tensors of the graph."""
+
+    def deviation(self, g: Graph, site: NoiseSite, like: str, sigma: torch.Tensor) -> str:
+        return g.node("Mul", g.constant(sigma.detach(), np.float32, "sigma"), self.epsilon(g, site, like))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +66,8 @@ class FloatDraws:
 
     def write(self, g: Graph, z: str) -> dict[str, str]:
         """Every head, ``(draws, rows, …)`` in network units."""
+        if self.draws == 1:
+            return {name: g.node("Unsqueeze", head, g.whole(0)) for name, head in self.once(g, z).items()}
         noisy = self._noisy()
         values: dict[int, str] = {}
         self._run(g, [n for n in self.graph.nodes if id(n) not in noisy], values, z, _FloatInside())
@@ -56,12 +76,18 @@ class FloatDraws:
         made: dict[int, str] = {}
         if heads:
             loops = any(isinstance(node.module, GaussianLayer) for node in rest)
-            write = self._one if self.draws == 1 else self._looped if loops else self._folded
+            write = self._looped if loops else self._folded
             made = write(g, rest, values, list(heads.values()))
         for node in self.graph.heads.values():
             if id(node) not in made:
                 made[id(node)] = self._repeated(g, values[id(node)], node, stacked=True)
         return {name: made[id(node)] for name, node in self.graph.heads.items()}
+
+    def once(self, g: Graph, z: str) -> dict[str, str]:
+        """Every head of the first draw, ``(rows, …)``: one pass through all nodes."""
+        values: dict[int, str] = {}
+        self._run(g, self.graph.nodes, values, z, self._of_draw(g, None))
+        return {name: values[id(node)] for name, node in self.graph.heads.items()}
 
     def _noisy(self) -> set[int]:
         found: set[int] = set()
@@ -71,15 +97,11 @@ class FloatDraws:
                 found.add(id(node))
         return found
 
-    def _one(self, g: Graph, rest: list[Node], values: dict[int, str], heads: list[Node]) -> dict[int, str]:
-        self._run(g, rest, values, "", self._of_draw(g, None))
-        return {id(node): g.node("Unsqueeze", values[id(node)], g.whole(0)) for node in heads}
-
     def _folded(
         self, g: Graph, rest: list[Node], values: dict[int, str], heads: list[Node]
     ) -> dict[int, str]:
         """All draws as rows of one batch, the draw being the outer part."""
-        noise = _FloatInside() if self.given is None else NoiseInputs(self.given)
+        noise = _FloatInside() if self.given is None else _FloatInputs(self.given)
         own = {id(node) for node in rest}
         shared = {id(n): n for node in rest for n in node.inputs if id(n) not in own}
         found = {at: self._repeated(g, values[at], node, stacked=False) for at, node in shared.items()}
@@ -103,15 +125,15 @@ class FloatDraws:
         results = g.nodes("Loop", count, go, results=len(heads), body=body.proto("draw"))
         return {id(node): result for node, result in zip(heads, results, strict=True)}
 
-    def _of_draw(self, g: Graph, draw: str | None) -> NoiseSource:
+    def _of_draw(self, g: Graph, draw: str | None) -> FloatNoise:
         """The noise of the draw whose number that tensor holds; of the first, where there is but one."""
         if self.given is None:
             return _FloatInside()
         at = g.constant(np.int64(0)) if draw is None else draw
-        return NoiseInputs({s: g.node("Gather", tensor, at, axis=0) for s, tensor in self.given.items()})
+        return _FloatInputs({s: g.node("Gather", tensor, at, axis=0) for s, tensor in self.given.items()})
 
     def _run(
-        self, g: Graph, steps: Sequence[Node], values: dict[int, str], z: str, noise: NoiseSource
+        self, g: Graph, steps: Sequence[Node], values: dict[int, str], z: str, noise: FloatNoise
     ) -> None:
         """Write the nodes in order; a site that several share is drawn once."""
         known: dict[int, str] = {}
@@ -127,7 +149,7 @@ class FloatDraws:
             else:
                 values[id(node)] = write_node(g, node, inputs)
 
-    def _masked(self, g: Graph, node: Node, x: str, noise: NoiseSource, known: dict[int, str]) -> str:
+    def _masked(self, g: Graph, node: Node, x: str, noise: FloatNoise, known: dict[int, str]) -> str:
         """``k ⊙ x / (1 − p)``."""
         layer = node.module
         assert isinstance(layer, Mask)
@@ -139,32 +161,32 @@ class FloatDraws:
             flat, elements = known[layer.site], int(np.prod(bits))
             if elements < self.sites[layer.site].shape[0]:
                 flat = g.node("Slice", flat, g.whole(0), g.whole(elements), g.whole(1))
-            keep = g.cast(g.node("Reshape", flat, g.whole(-1, *bits)), np.float32)
-            factor = g.node("Mul", keep, g.constant(np.float32(1 / (1 - layer.rate))))
+            factor = g.node("Mul", g.cast(flat, np.float32), g.constant(np.float32(1 / (1 - layer.rate))))
+            if len(bits) > 1:
+                factor = g.node("Reshape", factor, g.whole(-1, *bits))
             return g.node("Mul", x, factor)
 
     def _weights(
-        self, g: Graph, node: Node, x: str, noise: NoiseSource, known: dict[int, str]
+        self, g: Graph, node: Node, x: str, noise: FloatNoise, known: dict[int, str]
     ) -> tuple[str, str | None]:
         """``w = μ + σ ε`` of a Gaussian layer, else the weights as they are."""
         layer = node.module
         weight, bias = point_weights(g, node)
         if not isinstance(layer, GaussianLayer):
             return weight, bias
+
+        def sampled(mean: str, site: int, sigma: torch.Tensor) -> str:
+            if site not in known:
+                known[site] = g.node("Add", mean, noise.deviation(g, self.sites[site], x, sigma))
+            return known[site]
+
         with g.scope(node.name):
-            for site in (layer.site, layer.bias_site):
-                if site is not None and site not in known:
-                    known[site] = noise.epsilon(g, self.sites[site], x)
-            weight = _sampled(g, weight, layer.weight_sigma, known[layer.site])
+            weight = sampled(weight, layer.site, layer.weight_sigma)
             if layer.bias_site is not None and bias is not None and layer.bias_rho is not None:
-                bias = _sampled(g, bias, F.softplus(layer.bias_rho), known[layer.bias_site])
+                bias = sampled(bias, layer.bias_site, F.softplus(layer.bias_rho))
         return weight, bias
 
     def _repeated(self, g: Graph, tensor: str, node: Node, *, stacked: bool) -> str:
         """Rows that all draws share, once for each: along an axis of their own, or folded into the batch."""
         wide = g.node("Expand", g.node("Unsqueeze", tensor, g.whole(0)), g.whole(self.draws, 1, *node.shape))
         return wide if stacked else g.node("Reshape", wide, g.whole(-1, *node.shape))
-
-
-def _sampled(g: Graph, mean: str, sigma: torch.Tensor, epsilon: str) -> str:
-    return g.node("Add", mean, g.node("Mul", g.constant(sigma.detach(), np.float32), epsilon))

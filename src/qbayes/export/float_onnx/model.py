@@ -1,7 +1,8 @@
 """``float_model``: the ONNX model of a float posterior, its noise drawn inside or given as inputs.
 
 Its inputs, outputs and order of draws are those of ``export.onnx``: ``x`` in raw units, draw d of member
-``d mod M``, masks as ``uint8``; but ε is float32, as the float network draws it.
+``d mod M``, masks as ``uint8``; but ε is float32, as the float network draws it. ``float_pass`` is one pass
+of one member without statistics, the form that other tools quantise and time.
 """
 
 import math
@@ -28,6 +29,9 @@ from qbayes.quant import nodes
 from qbayes.quant.convert import graph_of
 from qbayes.quant.trace import EXAMPLE_ROWS
 
+# What a pass calls the only head of a network.
+OUTPUT = "output"
+
 
 @dataclass(frozen=True, eq=False)
 class _Member:
@@ -40,8 +44,7 @@ class _Member:
 def float_model(posterior: NetworkPosterior, options: Options | None = None) -> bytes:
     """The model of all members as the bytes of a file; ``options.dialect`` has no meaning in float."""
     options = options or Options()
-    if posterior.quantised is not None:
-        raise BadInput("a float posterior is needed", "a quantised one", "give the one it was made from")
+    _check_float(posterior)
     if "codes" in options.outputs or options.members != "batch":
         raise BadInput(
             "a float model has no codes, and all members in one file",
@@ -52,7 +55,7 @@ def float_model(posterior: NetworkPosterior, options: Options | None = None) -> 
     sites = _sites(members[0].graph)
     signature = posterior.signature
     g = Graph()
-    x = g.input(INPUT, np.float32, (ROWS, *signature.input_shape))
+    x = _input(g, posterior)
     given = None
     if options.noise == "inputs":
         given = {s.site: g.input(s.name, s.dtype, s.axes(options.draws)) for s in sites.values()}
@@ -71,9 +74,31 @@ def float_model(posterior: NetworkPosterior, options: Options | None = None) -> 
     return _bytes(g, posterior, options)
 
 
+def float_pass(posterior: NetworkPosterior, member: int = 0) -> bytes:
+    """One draw of one member: raw rows in, the heads of the network out, in network units.
+
+    Masks and weights are drawn inside, anew in every run. A single head goes by the name ``OUTPUT``.
+    """
+    _check_float(posterior)
+    one = _member(posterior, member)
+    g = Graph()
+    z = _standardised(g, posterior, _input(g, posterior))
+    found = FloatDraws(one.graph, 1, _sites(one.graph), None).once(g, z)
+    row = next(iter(one.graph.heads.values())).shape
+    for name, tensor in _heads(g, found, one).items():
+        g.output(tensor, name or OUTPUT, np.float32, (ROWS, *row))
+    title = f"qbayes float network of '{posterior.signature.task}', one draw, opset {OPSET}"
+    return g.model("network", title).SerializeToString(deterministic=True)
+
+
 def float_noise_sites(posterior: NetworkPosterior) -> dict[int, FloatNoiseSite]:
     """Every site by its number, with the name and shape of the input that takes its noise."""
     return _sites(_member(posterior, 0).graph)
+
+
+def _check_float(posterior: NetworkPosterior) -> None:
+    if posterior.quantised is not None:
+        raise BadInput("a float posterior is needed", "a quantised one", "give the one it was made from")
 
 
 def _members(posterior: NetworkPosterior) -> list[_Member]:
@@ -109,6 +134,10 @@ def _sites(graph: nodes.Graph) -> dict[int, FloatNoiseSite]:
                 bias = FloatNoiseSite(layer.bias_site, name, "bias", shape[:1])
                 found.setdefault(layer.bias_site, bias)
     return found
+
+
+def _input(g: Graph, posterior: NetworkPosterior) -> str:
+    return g.input(INPUT, np.float32, (ROWS, *posterior.signature.input_shape))
 
 
 def _standardised(g: Graph, posterior: NetworkPosterior, x: str) -> str:

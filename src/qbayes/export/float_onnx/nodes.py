@@ -1,15 +1,19 @@
-"""One node of a float network as ONNX operators: the kinds of ``quant.nodes``, before anything is folded."""
+"""One node of a float network as ONNX operators: the kinds of ``quant.nodes``, before anything is folded.
+
+Where ONNX has an operator for a layer it is written, and not what it is made of: runtimes have kernels for
+these, and fuse them (a ``BatchNormalization`` into the convolution before it).
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from qbayes.export.float_onnx.unary import write_unary
 from qbayes.integer.onnx.graph import Graph
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.quant.fold import norm_constants
 from qbayes.quant.nodes import Node
 from qbayes.quant.windows import all_windows, divisors
 
@@ -27,17 +31,28 @@ def write_weighted(g: Graph, node: Node, x: str, weight: str, bias: str | None) 
     with g.scope(node.name):
         geometry = node.options["geometry"]
         if geometry is None:
-            y = g.node("MatMul", x, g.node("Transpose", weight, perm=[1, 0]))
-            return y if bias is None else g.node("Add", y, bias)
+            return _linear(g, node, x, weight, bias)
         pads = [int(side) for side in geometry["padding"]]
         return g.node(
             "Conv",
-            *([x, weight] if bias is None else [x, weight, bias]),
+            *_given(x, weight, bias),
             strides=list(geometry["stride"]),
             dilations=list(geometry["dilation"]),
             group=geometry["groups"],
             pads=[*pads, *pads],
         )
+
+
+def _linear(g: Graph, node: Node, x: str, weight: str, bias: str | None) -> str:
+    """``x Wᵀ + b`` along the last axis; ``Gemm`` takes rows of one axis only."""
+    if len(node.shape) == 1:
+        return g.node("Gemm", *_given(x, weight, bias), transB=1)
+    y = g.node("MatMul", x, g.node("Transpose", weight, perm=[1, 0]))
+    return y if bias is None else g.node("Add", y, bias)
+
+
+def _given(*tensors: str | None) -> list[str]:
+    return [tensor for tensor in tensors if tensor is not None]
 
 
 def point_weights(g: Graph, node: Node) -> tuple[str, str | None]:
@@ -54,18 +69,18 @@ def _along_channels(numbers: Any, node: Node) -> np.ndarray:
     return np.asarray(numbers, np.float32).reshape(-1, *(1,) * (len(node.shape) - 1))
 
 
-def _scaled(g: Graph, x: str, gain: Any, offset: Any, node: Node) -> str:
-    product = g.node("Mul", x, g.constant(_along_channels(gain, node)))
-    return g.node("Add", product, g.constant(_along_channels(offset, node)))
-
-
 def _norm(g: Graph, node: Node, inputs: Sequence[str]) -> str:
-    gain, shift = norm_constants(node.module)
-    return _scaled(g, inputs[0], gain, shift, node)
+    layer: Any = node.module
+    mean, variance = layer.running_mean.detach(), layer.running_var.detach()
+    gain = torch.ones_like(mean) if layer.weight is None else layer.weight.detach()
+    shift = torch.zeros_like(mean) if layer.bias is None else layer.bias.detach()
+    parts = (g.constant(part, np.float32) for part in (gain, shift, mean, variance))
+    return g.node("BatchNormalization", inputs[0], *parts, epsilon=layer.eps)
 
 
 def _affine(g: Graph, node: Node, inputs: Sequence[str]) -> str:
-    return _scaled(g, inputs[0], node.options["gain"], node.options["offset"], node)
+    gain, offset = (g.constant(_along_channels(node.options[name], node)) for name in ("gain", "offset"))
+    return g.node("Add", g.node("Mul", inputs[0], gain), offset)
 
 
 def _add(g: Graph, node: Node, inputs: Sequence[str]) -> str:
@@ -98,7 +113,23 @@ def _max_pool(g: Graph, node: Node, inputs: Sequence[str]) -> str:
 
 
 def _average(g: Graph, node: Node, inputs: Sequence[str]) -> str:
-    """Sums over windows by a product with a matrix of ones for each axis: uneven windows are no exception."""
+    options = node.options
+    if options["adaptive"] is not None and set(options["adaptive"]) == {1}:
+        return g.node("GlobalAveragePool", inputs[0])
+    if options["adaptive"] is not None or options["divisor"] is not None or options["ceil_mode"]:
+        return _window_sums(g, node, inputs)
+    return g.node(
+        "AveragePool",
+        inputs[0],
+        kernel_shape=list(options["kernel"]),
+        strides=list(options["stride"]),
+        pads=[*options["padding"], *options["padding"]],
+        count_include_pad=int(options["count_include_pad"]),
+    )
+
+
+def _window_sums(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    """What no operator averages: a product with a matrix of ones for each axis, and a division."""
     options, lengths = node.options, node.inputs[0].shape[1:]
     shared = {name: options[name] for name in ("kernel", "stride", "padding", "ceil_mode", "adaptive")}
     windows = all_windows(lengths, **shared)

@@ -90,8 +90,9 @@ class NoiseInside(NoiseSource):
     """
 
     def keep(self, g: Graph, site: NoiseSite, like: str) -> str:
-        batch = g.node("Shape", like, start=0, end=1)
-        uniform, top = self._uniform(g, g.node("Concat", batch, g.whole(*site.shape), axis=0))
+        # asked for the first axis alone, OpenVINO reads it off a convolution, and then fuses no bias there.
+        rows = g.node("Mul", g.node("Shape", like, start=0, end=2), g.whole(1, 0))
+        uniform, top = self._uniform(g, g.node("Add", rows, g.whole(0, *site.shape)))
         rate = keep_threshold(site.rate) / (1 << THRESHOLD_BITS)
         return g.node("GreaterOrEqual", uniform, g.constant(np.float32(rate * top)))
 

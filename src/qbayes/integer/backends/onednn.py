@@ -14,6 +14,7 @@ from qbayes.integer import layout
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.reference import exact_kernel
 from qbayes.integer.compiled import compiled_kernel
+from qbayes.integer.heap import keep_freed_memory
 from qbayes.integer.int8 import int8_kernel, why_not_bytes
 from qbayes.integer.int8_ops import why_missing
 from qbayes.integer.kernels_build import kernels, threads_for
@@ -30,6 +31,10 @@ class OneDnn(Backend):
 
     name = "onednn"
     tolerance = Tolerance(1, 0.999)
+
+    def __init__(self, program: Program, device: torch.device) -> None:
+        super().__init__(program, device)
+        keep_freed_memory()
 
     @classmethod
     def why_not(cls, program: Program, device: torch.device) -> str | None:
