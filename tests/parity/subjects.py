@@ -67,9 +67,9 @@ def quantised(
 ) -> qb.NetworkPosterior:
     # ranges are set batch by batch: few large ones are quicker.
     budget = qb.Budget(epochs=epochs, batch_size=64 if epochs else 512, learning_rate=1e-3, clip=1.0)
-    return qb.quantize(
-        posterior, task_of(network), precision, budget, equalise=equalise, device="cpu", progress=False
-    )
+    # noise on a grid of its own, the paper's, is another than the float network's: nothing to imitate.
+    how: dict[str, Any] = {"equalise": equalise, "teacher": 0.0 if precision.gaussian == "single" else None}
+    return qb.quantize(posterior, task_of(network), precision, budget, **how, device="cpu", progress=False)
 
 
 def quant_network(module: nn.Module) -> QuantNetwork:
