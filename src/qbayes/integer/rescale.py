@@ -16,6 +16,7 @@ from qbayes.integer.rescale_kernels import kernels
 from qbayes.quant.fused import in_memory, triton_works_on
 
 _BLOCK = 1024
+_LANES = torch.channels_last
 _MOST_ELEMENTS = 2**31 - 1
 
 
@@ -62,8 +63,9 @@ def rescaled(
 
 
 def added(first: Tensor, second: Tensor, constants: Constants, grids: Grids) -> Tensor:
-    """Codes of the sum of two values of one shape."""
-    first, second = first.contiguous(), second.contiguous()
+    """Codes of the sum of two values of one shape, in the layout that both have."""
+    if first.stride() != second.stride() or not first.is_contiguous(memory_format=_LANES):
+        first, second = first.contiguous(), second.contiguous()
     codes = torch.empty_like(first, dtype=type_of_codes(grids.out_bits))
     with torch.cuda.device_of(first):
         kernels()[1][(_programs(first),)](

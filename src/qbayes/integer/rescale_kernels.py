@@ -91,11 +91,17 @@ def _add(
 
 
 @functools.cache
-def kernels() -> tuple[Any, Any]:
-    """The two functions above as kernels, compiled when they are first called."""
-    triton = importlib.import_module("triton")
+def jitted_codes_of() -> Any:
+    """The rounding and clamping that all kernels on integers share."""
     globals()["tl"] = importlib.import_module("triton.language")
-    globals()["codes_of"] = triton.jit(_codes_of)
+    return importlib.import_module("triton").jit(_codes_of)
+
+
+@functools.cache
+def kernels() -> tuple[Any, Any]:
+    """``_rescale`` and ``_add`` as kernels, compiled when they are first called."""
+    triton = importlib.import_module("triton")
+    globals()["codes_of"] = jitted_codes_of()
     # one variant each, whatever these are.
     alike = ["bias", "multiplier", "second", "shift", "low", "high", "zero", "count", "channels", "inner"]
     rescale = triton.jit(_rescale, do_not_specialize=alike)

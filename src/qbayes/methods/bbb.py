@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
 from qbayes.methods.base import METHODS, ON_A_GPU, Preset, nothing_to_attach
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Layer, Survey, survey
+from qbayes.posterior.gaussian import total_kl
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, Site, gaussian_layers
 
@@ -127,8 +127,7 @@ class BayesByBackprop(Descent):
 
     def kl(self, module: nn.Module, *, stacked: bool = False) -> Tensor:
         """``KL(q ‖ p)`` summed over the Gaussian layers, in nats; one number a network of a stack."""
-        layers = gaussian_layers(module)
-        return torch.stack([layer.kl(self.prior_sigma, stacked=stacked) for layer in layers]).sum(0)
+        return total_kl(gaussian_layers(module), self.prior_sigma, stacked=stacked)
 
 
 def stays_a_point(layer: Layer, seen: Survey) -> str | None:

@@ -40,7 +40,7 @@ class Pointwise(Descent):
         ),
         "default/cifar10": Preset(
             {"optimiser": "sgd", "weight_decay": 5e-4},
-            {"epochs": 120, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05, **ON_A_GPU},
+            {"epochs": 80, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05, **ON_A_GPU},
         ),
         "paper/uci": Preset(
             {"weight_decay": 5e-5}, {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3}

@@ -7,7 +7,7 @@ row, with far less variance in the gradient.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -80,14 +80,17 @@ class GaussianLayer(nn.Module):
             raise AttributeError(f"a Gaussian layer has no single '{name}': call it instead of reading it")
         return super().__getattr__(name)
 
-    def kl(self, prior_sigma: float, *, stacked: bool = False) -> Tensor:
-        """``KL(q ‖ N(0, σ_p²)) = Σ log(σ_p/σ) + (σ² + μ²) / (2σ_p²) − ½`` over this layer's Gaussians."""
-        total = gaussian_kl(self.weight_mean, self.weight_sigma, prior_sigma, stacked=stacked)
+    @property
+    def gaussians(self) -> list[tuple[Tensor, Tensor]]:
+        """``μ`` and ``ρ`` of the weights, and of the bias where it has a deviation."""
+        found: list[tuple[Tensor, Tensor]] = [(self.weight_mean, self.weight_rho)]
         if self.bias_mean is not None and self.bias_rho is not None:
-            total = total + gaussian_kl(
-                self.bias_mean, F.softplus(self.bias_rho), prior_sigma, stacked=stacked
-            )
-        return total
+            found.append((self.bias_mean, self.bias_rho))
+        return found
+
+    def kl(self, prior_sigma: float) -> Tensor:
+        """``KL(q ‖ N(0, σ_p²)) = Σ log(σ_p/σ) + (σ² + μ²) / (2σ_p²) − ½`` over this layer's Gaussians."""
+        return total_kl([self], prior_sigma)
 
     def _local_reparametrisation(self, x: Tensor) -> Tensor:
         bias_variance = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
@@ -108,6 +111,16 @@ def gaussian_kl(mean: Tensor, sigma: Tensor, prior_sigma: float, *, stacked: boo
     scaled = (sigma**2 + mean**2) / (2 * prior_sigma**2)
     per_element = math.log(prior_sigma) - sigma.log() + scaled - 0.5
     return per_element.flatten(1).sum(1) if stacked else per_element.sum()
+
+
+def total_kl(layers: Iterable[GaussianLayer], prior_sigma: float, *, stacked: bool = False) -> Tensor:
+    """The KL of all layers, joined before it is taken: one chain of operations instead of one a layer."""
+    pairs = [pair for layer in layers for pair in layer.gaussians]
+    mean, rho = (
+        torch.cat([part.flatten(int(stacked)) for part in parts], dim=-1)
+        for parts in zip(*pairs, strict=True)
+    )
+    return gaussian_kl(mean, F.softplus(rho), prior_sigma, stacked=stacked)
 
 
 class _LinearMap:

@@ -2,7 +2,8 @@
 
 Draw ``d`` uses member ``d mod M``. The draws of a member run as one program under ``torch.func.vmap`` over
 the draw index: what does not depend on noise is computed once, masks fold into the batch, weight draws become
-batched products.
+batched products. On a GPU the draws of a convolutional network run one after the other instead, with the
+channels last in memory: a draw fills the device, and vmap cannot read the layout that its convolutions want.
 """
 
 import copy
@@ -26,6 +27,8 @@ from qbayes.posterior.sites import Site, gaussian_layers, sites_of, stochastic_l
 
 # Rows × draws that pass the network at once: feature maps of images, or plain vectors, on CPU and on GPU.
 _ROWS_AT_ONCE = {("image", "cpu"): 2048, ("image", "cuda"): 20480, ("vector", "cpu"): 65536}
+# … of which those that run draw by draw hold one draw of five: more rows only take memory.
+_DRAWS = 5
 _LARGEST = 1 << 19
 _PIXELS = 32 * 32
 # Weights drawn at once: 2^25 float32 are 128 MiB.
@@ -85,7 +88,8 @@ class NetworkPosterior(Posterior):
     def to(self, device: torch.device | str) -> "NetworkPosterior":
         """This posterior on another device (itself, changed in place, as modules do)."""
         for network in self.networks:
-            network.to(device)
+            # where draws run under vmap they need the plain layout again.
+            network.to(device).to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
         return self
 
     @torch.no_grad()
@@ -113,7 +117,7 @@ class NetworkPosterior(Posterior):
         layers = list(gaussian_layers(self.network))
         weights = sum(layer.weight_mean.numel() for layer in layers)
         size = len(draws) if weights == 0 else max(1, _WEIGHTS_AT_ONCE // weights)
-        if any(layer.weight_mean.ndim > 2 for layer in layers):
+        if any(layer.weight_mean.ndim > 2 for layer in layers) or self._one_by_one:
             size = 1
         return [draws[start : start + size] for start in range(0, len(draws), size)]
 
@@ -135,9 +139,27 @@ class NetworkPosterior(Posterior):
         parts: list[Outputs] = []
         for start in range(0, len(x), size):
             inputs = self.signature.transform.apply(x[start : start + size].to(self.device))
+            if self._one_by_one:
+                inputs = self._channels_last(network, inputs, ids, seed, weights)
             out = self._outputs(network, inputs, ids, seed, first_row + start, weights)
             parts.append(pytree.tree_map(lambda tensor: tensor.float().cpu(), out))
         return pytree.tree_map(lambda *pieces: torch.cat(pieces, dim=1), *parts)
+
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether draws pass one after the other, channels last: feature maps of a float network on a GPU."""
+        images = self.device.type == "cuda" and len(self.signature.input_shape) == 3
+        convolves = any(parameter.ndim == 4 for parameter in self.network.parameters())
+        return images and convolves and self.quantised is None
+
+    def _channels_last(
+        self, network: nn.Module, inputs: Tensor, draws: Tensor, seed: int, weights: Mapping[int, Tensor]
+    ) -> Tensor:
+        """Puts network and inputs into that layout; randomness of a network's own is looked for before."""
+        if self.is_stochastic and not self._probed:
+            self._outputs(network, inputs[:2], draws, seed, 0, weights)
+        network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        return inputs.contiguous(memory_format=torch.channels_last)
 
     def _outputs(
         self,
@@ -177,7 +199,7 @@ class NetworkPosterior(Posterior):
 
     def _rows_at_once(self, draws: int) -> int:
         form = "image" if len(self.signature.input_shape) > 1 else "vector"
-        together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST)
+        together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST) // (_DRAWS if self._one_by_one else 1)
         if form == "image":
             # feature maps grow with the pixels; the numbers above are for 32 × 32.
             together = together * _PIXELS // max(_PIXELS, math.prod(self.signature.input_shape[1:]))

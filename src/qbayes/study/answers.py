@@ -80,7 +80,10 @@ class Answers:
         constants = self.program().members[0].constants.values()
         weights = sum(value.numel() for of_op in constants for value in of_op.values())
         place = quickest_place(weights, self.at.place)
-        return load(self.program(), evaluate_values(run)["backend"], device=place)
+        values = evaluate_values(run)
+        # drawing weights takes a GPU longer than using them: they are kept for all rows.
+        kept = values["draws"] if place.type == "cuda" else 0
+        return load(self.program(), values["backend"], frozen_draws=kept, device=place)
 
     def _score(self, posterior: Callable[[Mapping[str, Any]], Any]) -> None:
         for key, run in self.runs:

@@ -25,9 +25,11 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, *, stacked:
     if not gradients:
         return torch.zeros(())
     # all tensors in one kernel where one can take them all: a network has dozens of small ones.
-    squares = torch._foreach_mul(gradients, gradients)
-    sums = [s.reshape(len(s), -1).sum(1) if stacked else s.sum() for s in squares]
-    norms = torch.stack(sums).sum(0).sqrt()
+    if stacked:
+        squares = torch._foreach_mul(gradients, gradients)
+        norms = torch.stack([s.reshape(len(s), -1).sum(1) for s in squares]).sum(0).sqrt()
+    else:
+        norms = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     scales = (limit / norms.clamp_min(1e-12)).clamp_max(1.0)
     if stacked:
         for gradient in gradients:

@@ -143,12 +143,8 @@ def able(program: Program, device: torch.device) -> list[str]:
 
 
 def choose(name: str, program: Program, device: torch.device) -> Backend:
-    """The backend of that name; ``auto`` is ``onednn`` where it can run, else ``reference``."""
+    """The backend of that name; ``auto`` is the fastest that can run there, at last ``reference``."""
     if name == "auto":
-        fast = BACKENDS["onednn"]
-        return (
-            fast(program, device)
-            if fast.why_not(program, device) is None
-            else BACKENDS["reference"](program, device)
-        )
+        fast = "triton" if device.type == "cuda" else "onednn"
+        name = fast if BACKENDS[fast].why_not(program, device) is None else "reference"
     return BACKENDS[name](program, device)
