@@ -1,6 +1,8 @@
 """What every backend keeps to: its stated tolerance, determinism, and clear words where it cannot."""
 
+import importlib.util
 import math
+import os
 
 import pytest
 import torch
@@ -9,24 +11,46 @@ from _pytest.mark.structures import ParameterSet
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.errors import BadInput
-from qbayes.integer.backends.base import BACKENDS, able, choose
-from qbayes.integer.compare import compare_ops, distances, record_ops
+from qbayes.integer.backends.base import BACKENDS, Backend, able, choose
+from qbayes.integer.compare import OpDistance, distances, record_ops, replay
 from qbayes.integer.onnx.extras import EXTRA_OF, missing
-from qbayes.integer.ops import OPS
+from qbayes.integer.ops import OPS, Conv
 from qbayes.integer.posterior import load
 from qbayes.integer.program import Program
 from qbayes.integer.verify import verify
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+ON_GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
+
+
+def why_skipped(name: str) -> str | None:
+    if name == "triton" and not (ON_GPU or INTERPRETED):
+        return "needs a GPU or Triton's interpreter (TRITON_INTERPRET=1)"
+    return missing(name) if name in EXTRA_OF else None
 
 
 def every_backend() -> list[ParameterSet]:
-    """The shelf; what stands on an extra that is not installed is skipped, and says so."""
-    reasons = {name: missing(name) if name in EXTRA_OF else None for name in sorted(BACKENDS)}
+    """The shelf; what stands on an extra or a device that is not there is skipped, and says so."""
+    reasons = {name: why_skipped(name) for name in sorted(BACKENDS)}
     return [
         pytest.param(name, marks=pytest.mark.skip(reason=reason) if reason else ())
         for name, reason in reasons.items()
     ]
+
+
+def is_exact(name: str) -> bool:
+    return BACKENDS[name].tolerance.codes == 0
+
+
+def device_of(name: str) -> torch.device:
+    return CUDA if name == "triton" and ON_GPU else CPU
+
+
+def compared(program: Program, name: str, x: torch.Tensor) -> list[OpDistance]:
+    """Every op of a backend, on the device it is for, against the reference on the CPU."""
+    record = record_ops(program, "reference", x, 4, 1)
+    return distances(program, record, replay(program, name, record, device_of(name)))
 
 
 def made(bits: int, out_bits: int | None = None) -> tuple[Maker, Program]:
@@ -35,7 +59,7 @@ def made(bits: int, out_bits: int | None = None) -> tuple[Maker, Program]:
 
 
 def test_the_shelf_holds_the_backends() -> None:
-    assert {"reference", "onednn", "onnxruntime", "openvino"} <= set(BACKENDS)
+    assert {"reference", "onednn", "onnxruntime", "openvino", "triton"} <= set(BACKENDS)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -50,7 +74,7 @@ def test_the_programs_of_these_tests_are_right(bits: int) -> None:
 def test_every_op_stays_within_the_stated_tolerance(name: str, bits: int) -> None:
     make, program = made(bits)
     tolerance = BACKENDS[name].tolerance
-    rows = compare_ops(program, "reference", name, make.inputs(24), draws=4, seed=1)
+    rows = compared(program, name, make.inputs(24))
     assert [row.op for row in rows] == [op.name for op in program.ops]
     apart = [row for row in rows if row.largest > tolerance.codes or row.share_equal < tolerance.share_equal]
     assert not apart
@@ -69,9 +93,10 @@ def test_wide_outputs_are_exact(name: str, out_bits: int, kind: str, grids: int 
     program = make.program(head, heads=("mean",), noise=noise)
     verify(program)
     for rows in (3, 900):
-        (row,) = compare_ops(program, "reference", name, make.inputs(rows), draws=4, seed=1)
+        (row,) = compared(program, name, make.inputs(rows))
         assert (row.largest, row.share_equal) == (0, 1.0)
-    codes = record_ops(program, name, make.inputs(50), 2, 0)[program.ops[0].name][0].output
+    record = record_ops(program, name, make.inputs(50), 2, 0, device=device_of(name))
+    codes = record[program.ops[0].name][0].output
     assert codes.dtype == torch.int32
     assert 255 < int(codes.max()) < 1 << out_bits
 
@@ -79,7 +104,7 @@ def test_wide_outputs_are_exact(name: str, out_bits: int, kind: str, grids: int 
 @pytest.mark.parametrize("name", every_backend())
 def test_draws_differ_and_come_again(name: str) -> None:
     make, program = made(8)
-    deployed = load(program, name)
+    deployed = load(program, name, device=device_of(name))
     x = make.inputs(4)
     first, again = (torch.as_tensor(deployed.outputs(x, 6, 3)) for _ in range(2))
     assert torch.equal(first, again)
@@ -90,18 +115,35 @@ def test_draws_differ_and_come_again(name: str) -> None:
 @pytest.mark.parametrize("name", every_backend())
 def test_a_backend_tells_how_it_runs_every_op(name: str) -> None:
     _, program = made(4)
-    backend = choose(name, program, CPU)
+    backend = choose(name, program, device_of(name))
     assert {row.op for row in backend.report()} == {op.name for op in program.ops}
     assert all(op.name in backend.describe() for op in program.ops)
 
 
-def test_auto_is_the_fast_one_on_a_cpu_and_the_exact_one_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [one for one in every_backend() if is_exact(str(one.values[0]))])
+def test_whole_answers_of_an_exact_backend_are_the_references_in_pieces_too(name: str) -> None:
+    """From raw inputs to the head: every op reads what the backend's own ops wrote, in their layout."""
+    make, program = made(8)
+    x = make.inputs(5)
+    expected = torch.as_tensor(load(program, "reference").outputs(x, 4, 1, first_row=3))
+    deployed = load(program, name, device=device_of(name))
+    assert torch.equal(torch.as_tensor(deployed.outputs(x, 4, 1, first_row=3)), expected)
+    assert torch.equal(torch.as_tensor(deployed.outputs(x, 4, 1, first_row=3, batch_size=2)), expected)
+
+
+def test_auto_is_the_fast_one_of_the_device_or_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
     _, program = made(4)
     expected = "onednn" if BACKENDS["onednn"].why_not(program, CPU) is None else "reference"
     assert choose("auto", program, CPU).name == expected
-    assert able(program, CUDA) == ["reference"]
     monkeypatch.setattr("qbayes.integer.backends.onednn.why_missing", lambda: "no int8 here")
     assert choose("auto", program, CPU).name == "reference"
+    assert set(able(program, CUDA)) == ({"reference", "triton"} if ON_GPU else {"reference"})
+    # only the choice counts: constants stay where they are, as there may be no GPU to hold them.
+    monkeypatch.setattr(Backend, "_placed", lambda self, constants: constants)
+    for reason, taken in ((None, "triton"), ("no compiler here", "reference")):
+        found = classmethod(lambda cls, program, device, reason=reason: reason)
+        monkeypatch.setattr(BACKENDS["triton"], "why_not", found)
+        assert choose("auto", program, CUDA).name == taken
 
 
 def test_a_backend_that_cannot_says_why_and_names_one_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,15 +156,37 @@ def test_a_backend_that_cannot_says_why_and_names_one_that_can(monkeypatch: pyte
     monkeypatch.setattr("qbayes.integer.backends.onednn.why_missing", lambda: "no int8 here")
     with pytest.raises(BadInput, match="no int8 here"):
         choose("onednn", program, CPU)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(BadInput, match="run on CUDA devices, not on cpu") as caught:
+        choose("triton", program, CPU)
+    assert "backend='reference'" in caught.value.do
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(BadInput, match="Triton cannot compile here"):
+        choose("triton", program, CUDA)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_triton_tells_which_ops_it_leaves_to_the_exact_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of weighted ops and masks only the convolution in groups; how an op runs is settled without a GPU."""
+    _, program = made(8)
+    monkeypatch.setattr(BACKENDS["triton"], "why_not", classmethod(lambda cls, program, device: None))
+    kinds = {"conv", "linear", "mask"}
+    rows = [row for row in choose("triton", program, CPU).report() if row.kind in kinds]
+    assert len(rows) == sum(op.kind in kinds for op in program.ops)
+    grouped = [op.name for op in program.ops if isinstance(op, Conv) and op.groups > 1]
+    assert [(row.op, row.why) for row in rows if row.how == "exact"] == [
+        (name, "it is no plain 2-D convolution") for name in grouped
+    ]
+    assert len(grouped) == 1
+
+
+@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@pytest.mark.parametrize("name", ["reference", "triton", "auto"])
 @pytest.mark.parametrize(("bits", "out_bits"), [(8, None), (4, None), (8, 16)])
-def test_the_reference_gives_the_same_integers_on_a_gpu(bits: int, out_bits: int | None) -> None:
+def test_a_gpu_gives_the_same_integers(name: str, bits: int, out_bits: int | None) -> None:
     make, program = made(bits, out_bits)
     x = make.inputs(16)
     on_cpu = torch.as_tensor(load(program, "reference").outputs(x, 4, 1))
-    on_gpu = torch.as_tensor(load(program, "auto", device="cuda").outputs(x, 4, 1))
+    on_gpu = torch.as_tensor(load(program, name, device="cuda").outputs(x, 4, 1))
     assert torch.equal(on_cpu, on_gpu)
 
 

@@ -208,7 +208,7 @@ def test_list_names_every_member_with_its_options(cli: Cli) -> None:
     assert everything["networks"]["lenet"]["options"] == {"style": "paper", "noise": "row"}
     assert everything["tasks"]["digits"]["options"]["split"] == 0
     assert set(everything["quantizers"]) == {"minmax", "ema", "percentile", "mse", "lsq"}
-    assert set(everything["backends"]) == {"reference", "onednn", "onnxruntime", "openvino"}
+    assert set(everything["backends"]) == {"reference", "onednn", "onnxruntime", "openvino", "triton"}
     assert everything["backends"]["reference"]["tolerance"] == {"codes": 0, "share_equal": 1.0}
     shown = cli("list", "methods").out
     assert "Monte Carlo dropout" in shown

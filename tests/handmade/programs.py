@@ -18,6 +18,8 @@ from qbayes.posterior.transform import Standardize
 from qbayes.quant.fixed_point import fixed_point, shared_shift, shared_shifts
 
 Codes = dict[str, Tensor]
+# one number for all axes, or one for each.
+Along = int | Sequence[int]
 
 
 class Maker:
@@ -48,17 +50,19 @@ class Maker:
         self,
         x: str,
         channels: int,
-        kernel: int = 3,
+        kernel: Along = 3,
         *,
-        stride: int = 1,
-        padding: int = 0,
-        dilation: int = 1,
+        stride: Along = 1,
+        padding: Along = 0,
+        dilation: Along = 1,
         groups: int = 1,
         **options: object,
     ) -> str:
         shape = self.values[x].shape
         axes = len(shape) - 1
-        repeated = [(n,) * axes for n in (kernel, stride, padding, dilation)]
+        repeated = [
+            (n,) * axes if isinstance(n, int) else tuple(n) for n in (kernel, stride, padding, dilation)
+        ]
         weights = self._weights(options)
         name, out = self._names("conv")
         geometry = (shape[0], channels, *repeated, groups)

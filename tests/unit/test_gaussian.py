@@ -12,7 +12,7 @@ from torch.distributions import Normal, kl_divergence
 
 from qbayes import noise
 from qbayes.errors import BadInput
-from qbayes.posterior.gaussian import GaussianLayer, gaussian_kl, inverse_softplus
+from qbayes.posterior.gaussian import GaussianLayer, gaussian_kl, inverse_softplus, total_kl
 
 MODES = ["zeros", "reflect", "replicate", "circular"]
 LAYERS = {
@@ -110,6 +110,55 @@ def test_layers_kl_counts_the_bias_only_when_it_is_gaussian() -> None:
     torch.testing.assert_close(both.kl(0.7) - point.kl(0.7), q, rtol=1e-4, atol=1e-4)
     assert point.bias_rho is None
     assert len(list(both.parameters())) == 4
+
+
+def layers_of(seed: int) -> list[GaussianLayer]:
+    """With and without a Gaussian bias; every weight has a deviation of its own."""
+    torch.manual_seed(seed)
+    plain = [nn.Conv2d(2, 3, 3), nn.Linear(5, 4, bias=False), nn.Linear(4, 1)]
+    layers = [GaussianLayer(layer, 2 * i, 0.1, (None, 3, 5)[i]) for i, layer in enumerate(plain)]
+    for layer in layers:
+        for name, parameter in layer.named_parameters():
+            if name.endswith("rho"):
+                nn.init.uniform_(parameter, -4.0, 1.0)
+    return [layer.double() for layer in layers]
+
+
+def torchs_kl(layer: GaussianLayer, prior: float) -> Tensor:
+    pairs = [(layer.weight_mean, layer.weight_rho), (layer.bias_mean, layer.bias_rho)]
+    found = [
+        kl_divergence(Normal(mean, nn.functional.softplus(rho)), Normal(0.0, prior)).sum()
+        for mean, rho in pairs
+        if mean is not None and rho is not None
+    ]
+    return torch.stack(found).sum()
+
+
+def test_total_kl_is_the_sum_over_the_layers() -> None:
+    layers = layers_of(0)
+    expected = torch.stack([torchs_kl(layer, 0.7) for layer in layers])
+    torch.testing.assert_close(torch.stack([layer.kl(0.7) for layer in layers]), expected)
+    torch.testing.assert_close(total_kl(iter(layers), 0.7), expected.sum())
+    parameters = [p for layer in layers for p in layer.parameters()]
+    wanted, found = (
+        torch.autograd.grad(total, parameters, allow_unused=True)
+        for total in (expected.sum(), total_kl(layers, 0.7))
+    )
+    torch.testing.assert_close(found, wanted)
+
+
+def test_total_kl_of_a_stack_is_that_of_each_network() -> None:
+    """Networks side by side, as stacked training has them: the first axis of every parameter."""
+    networks = [layers_of(seed) for seed in range(3)]
+    stack = copy.deepcopy(networks[0])
+    for i, layer in enumerate(stack):
+        for name, parameter in layer.named_parameters():
+            parameter.data = torch.stack([network[i].get_parameter(name).detach() for network in networks])
+    expected = torch.stack(
+        [torch.stack([torchs_kl(one, 0.4) for one in network]).sum() for network in networks]
+    )
+    torch.testing.assert_close(total_kl(stack, 0.4, stacked=True), expected)
+    torch.testing.assert_close(total_kl(stack, 0.4), expected.sum())
 
 
 @given(sigma=st.floats(1e-8, 100))

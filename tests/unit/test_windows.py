@@ -83,3 +83,29 @@ def test_sums_are_exact_and_run_under_vmap(dtype: torch.dtype) -> None:
     assert torch.equal(window_sums(x, windows), expected)
     assert torch.equal(torch.vmap(lambda row: window_sums(row, windows))(x), expected)
     assert largest_window(windows) == 12
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64])
+@pytest.mark.parametrize("whole", [(True, True), (True, False), (False, True)])
+@given(lengths=st.tuples(st.integers(1, 9), st.integers(2, 9)), seed=st.integers(0, 2**16))
+def test_one_window_over_an_axis_has_the_sum_of_running_sums(
+    whole: tuple[bool, bool], dtype: torch.dtype, lengths: tuple[int, int], seed: int
+) -> None:
+    """Asked for twice, the same window takes the way of all others; bytes wrap in both."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(-255, 256, (2, 3, *lengths), generator=generator).to(dtype)
+    parts = [[(0, n)] if one else [(0, n // 2), (n // 2, n)] for one, n in zip(whole, lengths, strict=True)]
+    twice = [along * (2 if len(along) == 1 else 1) for along in parts]
+    running = window_sums(x, twice)[:, :, : len(parts[0]), : len(parts[1])]
+    found = window_sums(x, parts)
+    assert found.dtype == dtype
+    assert torch.equal(found, running)
+    assert torch.equal(torch.vmap(lambda row: window_sums(row, parts))(x), running)
+
+
+def test_one_window_over_a_single_axis() -> None:
+    x = torch.randint(-255, 256, (4, 3, 7))
+    assert torch.equal(window_sums(x, [[(0, 7)]]), x.sum(2, keepdim=True))
+    # one window, but not over all there is.
+    assert torch.equal(window_sums(x, [[(0, 6)]]), x[..., :6].sum(2, keepdim=True))
+    assert torch.equal(window_sums(x, [[(1, 7)]]), x[..., 1:].sum(2, keepdim=True))

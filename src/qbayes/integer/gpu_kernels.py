@@ -62,7 +62,7 @@ def _convolve(
     behind the last channel q is Z, which counts as nothing. With a zero-point of the weights (``AFFINE``)
     Z_w Σ (q − Z) is taken off.
     """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     depth = tl.arange(0, DEPTH)
     inside = row < pixels
@@ -160,7 +160,7 @@ def kernels() -> tuple[Any, Any, Any]:
     globals()["codes_of"] = jitted_codes_of()
     # one variant each, whatever these are.
     sizes = ["zero_in", "zero_out", "pixels", "height", "width", "out_height", "out_width"]
-    numbers = ["site", "first_row", "rows", "elements", "quads", "count", "threshold"]
+    numbers = ["seed", "site", "first_row", "rows", "elements", "quads", "count", "threshold"]
     return (
         triton.jit(_convolve, do_not_specialize=sizes),
         triton.jit(_keep, do_not_specialize=numbers),

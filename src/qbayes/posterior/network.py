@@ -117,7 +117,7 @@ class NetworkPosterior(Posterior):
         layers = list(gaussian_layers(self.network))
         weights = sum(layer.weight_mean.numel() for layer in layers)
         size = len(draws) if weights == 0 else max(1, _WEIGHTS_AT_ONCE // weights)
-        if any(layer.weight_mean.ndim > 2 for layer in layers) or self._one_by_one:
+        if any(layer.weight_mean.ndim > 2 for layer in layers) or (self._one_by_one and self.is_stochastic):
             size = 1
         return [draws[start : start + size] for start in range(0, len(draws), size)]
 
@@ -156,7 +156,7 @@ class NetworkPosterior(Posterior):
         self, network: nn.Module, inputs: Tensor, draws: Tensor, seed: int, weights: Mapping[int, Tensor]
     ) -> Tensor:
         """Puts network and inputs into that layout; randomness of a network's own is looked for before."""
-        if self.is_stochastic and not self._probed:
+        if self.is_stochastic and self._vectorised and not self._probed:
             self._outputs(network, inputs[:2], draws, seed, 0, weights)
         network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         return inputs.contiguous(memory_format=torch.channels_last)
