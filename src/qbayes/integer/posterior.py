@@ -66,8 +66,8 @@ def load(
     """A program, or the file of one, ready to predict.
 
     ``backend`` is ``auto``, ``reference``, ``onednn``, ``triton``, ``onnxruntime`` or ``openvino``.
-    ``frozen_draws`` keeps the packed weights of up to that many draws of Gaussian layers for later calls with the same seed:
-    memory for speed, the same answers.
+    ``frozen_draws`` keeps the packed weights of up to that many draws of Gaussian layers for later calls
+    with the same seed: memory for speed, the same answers.
     """
     if not isinstance(frozen_draws, Integral) or frozen_draws < 0:
         raise BadInput("frozen_draws must be a whole number of at least 0", f"{frozen_draws!r}", "change it")

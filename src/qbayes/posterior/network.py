@@ -199,7 +199,9 @@ class NetworkPosterior(Posterior):
 
     def _rows_at_once(self, draws: int) -> int:
         form = "image" if len(self.signature.input_shape) > 1 else "vector"
-        together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST) // (_DRAWS if self._one_by_one else 1)
+        together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST)
+        if self._one_by_one:
+            together //= _DRAWS
         if form == "image":
             # feature maps grow with the pixels; the numbers above are for 32 × 32.
             together = together * _PIXELS // max(_PIXELS, math.prod(self.signature.input_shape[1:]))
