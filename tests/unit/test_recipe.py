@@ -14,9 +14,13 @@ def line(rows: int = 48) -> qb.Task:
 
 
 def blobs(rows: int = 48) -> qb.Task:
+    return qb.Task.from_arrays(*task_rows(rows), kind="classification", name="blobs")
+
+
+def task_rows(rows: int = 48) -> tuple[torch.Tensor, ...]:
     y = torch.arange(rows) % 2
     x = torch.randn(rows, 3, generator=torch.Generator().manual_seed(0)) + 3 * y[:, None]
-    return qb.Task.from_arrays(x, y, x, y, kind="classification", name="blobs")
+    return x, y, x, y
 
 
 def fitted(task: qb.Task) -> qb.NetworkPosterior:
@@ -47,6 +51,22 @@ def test_a_classification_learns_from_labels() -> None:
     record = made.provenance["quantised"]
     assert (record["optimiser"], record["teacher"], record["equalise"]) == ("sgd", 0.0, False)
     assert record["budget"]["learning_rate"] == 1e-2
+
+
+def test_a_data_set_may_have_a_recipe_of_its_own() -> None:
+    """CIFAR-10's networks know their training rows by heart: they imitate, others learn from labels."""
+    task = blobs()
+    named = qb.Task.from_arrays(*task_rows(), kind="classification", name="cifar10")
+    made = [
+        qb.quantize(fitted(one), one, qb.Precision(4, 4), device="cpu", progress=False)
+        for one in (task, named)
+    ]
+    plain, own = (one.provenance["quantised"] for one in made)
+    assert (plain["teacher"], own["teacher"]) == (0.0, 1.0)
+    assert (plain["budget"]["learning_rate"], own["budget"]["learning_rate"]) == (1e-2, 2e-2)
+    assert qb.qat_budget(task="cifar10") == QAT_RECIPES["default/cifar10"].settled(8)
+    assert qat_recipe("paper", "classification", "cifar10") is QAT_RECIPES["paper"]
+    assert qat_recipe("default", "regression", "nobody") is QAT_RECIPES["default/regression"]
 
 
 def test_what_is_said_stands() -> None:

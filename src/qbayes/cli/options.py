@@ -22,7 +22,7 @@ Draws = Annotated[int, typer.Option(help="Draws from the posterior.")]
 BackendName = Annotated[
     str | None,
     typer.Option(
-        help="Run on integers: auto, reference, onednn, triton, onnxruntime or openvino; quantised folders too."
+        help="On integers: auto, reference, onednn, triton, onnxruntime or openvino; quantised folders too."
     ),
 ]
 

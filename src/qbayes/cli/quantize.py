@@ -16,7 +16,7 @@ from qbayes.cli.inputs import open_float_posterior, parse_settings, task_for
 from qbayes.errors import BadInput, unknown_name
 
 if TYPE_CHECKING:
-    from qbayes import Budget, NetworkPosterior, Precision
+    from qbayes import Budget, NetworkPosterior, Precision, Task
 
 _TOLD = (
     "precision", "budget", "task", "seed", "keep", "freeze", "teacher", "optimiser", "equalise",
@@ -104,7 +104,7 @@ def quantize(
     chosen = task_for(source, task, data_dir, parse_settings("--task-set", task_set or []))
     budget, how = _recipe(
         preset,
-        chosen.kind,
+        chosen,
         wanted.fewest_bits,
         options.given(teacher=teacher, optimiser=optimiser, equalise=equalise),
         options.given(
@@ -219,12 +219,12 @@ def _override(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _recipe(
-    preset: str, kind: str, bits: int, how: dict[str, Any], budget: dict[str, Any]
+    preset: str, task: "Task", bits: int, how: dict[str, Any], budget: dict[str, Any]
 ) -> tuple["Budget", dict[str, Any]]:
     """The preset's way to train for such tasks and bits, and what the user says instead."""
     from qbayes.quant.recipe import qat_recipe
 
-    recipe = qat_recipe(preset, kind)
+    recipe = qat_recipe(preset, task.kind, task.name)
     return recipe.settled(bits, **budget), {**recipe.how, **how}
 
 

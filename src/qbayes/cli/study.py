@@ -41,6 +41,10 @@ def run(
     stack: Annotated[
         bool, typer.Option("--stack/--no-stack", help="Train small networks of one shape together.")
     ] = True,
+    lenders: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Another study's results: what it has is not done again; repeatable."),
+    ] = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the page at the end.")] = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -55,6 +59,7 @@ def run(
       qbayes study run studies/digits.toml
       qbayes study run studies/mnist.toml --store runs/mnist --data-dir ~/data --device cuda --workers 4
       qbayes study run studies/uci.toml --executor ray --address auto
+      qbayes study run studies/cifar10-ablation.toml --device cuda --from runs/cifar10
     """
     from qbayes.cli.study_progress import watching
     from qbayes.study.executors.base import EXECUTORS
@@ -76,6 +81,7 @@ def run(
             options={} if address is None else {"address": address},
             retry=retry,
             stack=stack,
+            lenders=lenders or (),
             watch=watch,
         )
     page = _report(folder, static=False) if report else None

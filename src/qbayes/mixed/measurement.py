@@ -50,7 +50,7 @@ class Measurement:
         )
 
     def _asked(self, precision: Precision) -> Quantisation:
-        how = qat_recipe(kind=self.task.kind)
+        how = qat_recipe(kind=self.task.kind, task=self.task.name)
         return Quantisation(self.posterior, self.task, precision, Budget(epochs=0), equalise=how.equalise)
 
     def measure(self, rows: int, draws: int, seed: int) -> None:

@@ -97,12 +97,13 @@ class Answers:
         ]
 
     def _apart(self, wanted: Outputs, got: Outputs) -> tuple[float, float]:
-        """The two parts of the divergence; rounding in float may leave the second a little below 0."""
+        """The two parts of the divergence; what float arithmetic leaves of no second part is nothing."""
         signature = self.signature
         of_draws = float(signature.likelihood.divergence(wanted, got).double().mean())
         answers = (predictive_from_outputs(outputs, signature) for outputs in (wanted, got))
         of_answer = max(0.0, float(_divergence(*answers).mean()))
-        return of_answer, max(0.0, of_draws - of_answer)
+        of_doubt = of_draws - of_answer
+        return of_answer, of_doubt if of_doubt > _LEAST_LOSS else 0.0
 
 
 def _stacked(draws: Sequence[Outputs]) -> Outputs:

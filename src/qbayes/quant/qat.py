@@ -53,7 +53,8 @@ def quantize(
     ``equalise`` gives channels one range before anything is rounded (``qbayes.quant.equalise``). What is not
     given is as the default recipe has it for this kind of task (``qbayes.quant.recipe``).
     """
-    recipe = qat_recipe(kind=task.kind if isinstance(task, Task) else "classification")
+    known = (task.kind, task.name) if isinstance(task, Task) else ()
+    recipe = qat_recipe("default", *known)
     precision = Precision() if precision is None else precision
     if budget is None and isinstance(precision, Precision):
         budget = recipe.settled(precision.fewest_bits)

@@ -67,6 +67,12 @@ class Quantisation:
         check_share("teacher", self.teacher)
         if not isinstance(self.equalise, bool):
             raise BadInput("equalise must be true or false", f"{self.equalise!r}", "leave it out")
+        if self.teacher > 0 and self.budget.compile:
+            raise BadInput(
+                "a network with its teacher is not compiled",
+                "compile=True and teacher above 0",
+                "leave one out",
+            )
         if self.optimiser not in OPTIMISERS:
             raise unknown_name("optimiser of quantisation", str(self.optimiser), OPTIMISERS)
         object.__setattr__(self, "budget", self.budget.for_rows(self.task.train_rows))

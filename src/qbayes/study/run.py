@@ -2,13 +2,14 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from qbayes.study.answers import ROW
 from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
+from qbayes.study.lend import Loan
 from qbayes.study.plan import Job, Plan, make_plan
 from qbayes.study.spec import Study
 from qbayes.study.stacks import MOST, MOST_ON_A_GPU, stacks_of
@@ -60,11 +61,13 @@ def run_study(
     options: Mapping[str, Any] | None = None,
     retry: bool = False,
     stack: bool = True,
+    lenders: Sequence[str | Path] = (),
     watch: Watch | None = None,
 ) -> Outcome:
     """Do all that is left of ``study`` in the store ``folder``, and write its tables.
 
-    With ``stack`` small networks of one shape are trained together where that is faster.
+    With ``stack`` small networks of one shape are trained together where that is faster. ``lenders`` are the
+    stores of other studies: what they trained or scored by the same settings is copied, not made again.
     """
     store = Store(folder)
     store.prepare(study)
@@ -78,6 +81,8 @@ def run_study(
         # every task is loaded here once: a data set that is missing is named before anything runs.
         tasks = Tasks(data)
         plan = make_plan(study, tasks, store)
+        loan = Loan.of(plan, [Path(lender) for lender in lenders])
+        plan = loan.noted(plan)
         most = MOST_ON_A_GPU if choose_device(device).type == "cuda" else MOST
         jobs = plan.jobs(stacks_of(plan, tasks, most) if stack else {})
         threads = max((run.point.run["threads"] for run in plan.runs), default=1)
@@ -86,6 +91,7 @@ def run_study(
         # a cluster that does not answer is refused before the store is written to.
         hands = EXECUTORS[executor](conditions, **with_options) if jobs else None  # type: ignore[call-arg]
         store.write_header(study, (run.keys.scores for run in plan.runs))
+        loan.take(store)
         table = _Table(store, plan)
         leader = _Leader(jobs, table, watch)
         try:

@@ -111,7 +111,7 @@ def _check_quantise(value: Any) -> None:
             raise unknown_name("key of quantise", key, known)
     if MIXED in given and given[MIXED] not in KINDS:
         raise unknown_name("budget of mixed precision", str(given[MIXED]), KINDS)
-    settings = quantise_of(value, "classification", MOST_BITS)
+    settings = quantise_of(value, MOST_BITS)
     if settings["keep"] not in KEEPS:
         raise unknown_name("epoch to keep", str(settings["keep"]), KEEPS)
     for name in ("freeze", "teacher"):
@@ -223,14 +223,14 @@ def scheme_of(value: Any, mixed: str | None = None) -> str:
     return ", ".join([preset, *changed])
 
 
-def quantise_of(value: Any, kind: str, bits: int) -> dict[str, Any]:
+def quantise_of(value: Any, bits: int, kind: str = "classification", task: str = "") -> dict[str, Any]:
     """The arguments of ``Quantisation``: the preset's for such tasks and bits, and what the section says."""
     given = {**QUANTISE, **table(value, "quantise")}
     given.pop(MIXED, None)
     preset = given.pop("preset")
     if preset not in PRESETS:
         raise unknown_name("preset of quantise", str(preset), PRESETS)
-    recipe = qat_recipe(preset, kind)
+    recipe = qat_recipe(preset, kind, task)
     of_recipe = {name: given.pop(name, value) for name, value in recipe.how.items()}
     kept = {name: given.pop(name) for name in ("keep", "freeze")}
     return {"budget": recipe.settled(bits, **given), **kept, **of_recipe}
@@ -243,4 +243,4 @@ def mixed_of(value: Any) -> str | None:
 
 def is_trained(value: Any) -> bool:
     """Whether a quantise section trains: with no epochs it only calibrates."""
-    return quantise_of(value, "classification", MOST_BITS)["budget"].epochs > 0
+    return quantise_of(value, MOST_BITS)["budget"].epochs > 0

@@ -91,9 +91,9 @@ def _can_be_tuned(run: Mapping[str, Any], tasks: Tasks, trouble: dict[str, str |
     if mixed not in trouble:
         job = stack_job(run, tasks)
         precision = precision_of(run["precision"])
-        budget = quantise_of(run["quantise"], job.task.kind, precision.fewest_bits)["budget"]
+        settings = quantise_of(run["quantise"], precision.fewest_bits, job.task.kind, job.task.name)
         trouble[mixed] = cannot_stack(job) or cannot_stack_quantised(
-            module_of(job), job.task, precision, budget
+            module_of(job), job.task, precision, settings["budget"]
         )
     return trouble[mixed] is None
 
@@ -122,7 +122,7 @@ def _alike_quantised(run: Mapping[str, Any], tasks: Tasks, *, with_bits: bool) -
     assert run["precision"] != FLOAT
     precision = precision_of(run["precision"])
     facts = tasks.facts(run["task"])
-    values = quantised_values(run, facts.kind)
+    values = quantised_values(run, facts)
     values |= {"precision": (precision if with_bits else _mixed(precision)).to_json()}
     values.pop("seed")
     return canonical({**_alike(run, facts), "quantise": values})

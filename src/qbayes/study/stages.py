@@ -102,7 +102,7 @@ class Resolver:
             return Keys(float_key, None, None, self._scores(float_key, evaluate, run), start)
         parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantise"]), threads)
         if parts not in self._hashed:
-            values = quantised_values(run, self._tasks.facts(run["task"]).kind)
+            values = quantised_values(run, self._tasks.facts(run["task"]))
             self._hashed[parts] = digest("quantised", {"float": float_key, **values})
         quantised = self._hashed[parts]
         program = self._once(("program", quantised), {"quantised": quantised})
@@ -162,9 +162,9 @@ def float_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     }
 
 
-def quantised_values(run: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     precision = precision_of(run["precision"])
-    settings = quantise_of(run["quantise"], kind, precision.fewest_bits)
+    settings = quantise_of(run["quantise"], precision.fewest_bits, facts.kind, facts.name)
     mixed = mixed_of(run["quantise"])
     return {
         **settings,

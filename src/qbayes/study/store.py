@@ -188,7 +188,10 @@ class Store:
 
     def records(self, stage: str) -> dict[str, dict[str, Any]]:
         """The ``done.json`` of every stage that is done."""
-        return {key: _read_json(self.stage(stage, key) / DONE) for key in self.done_keys(stage)}
+        return {key: self.record(stage, key) for key in self.done_keys(stage)}
+
+    def record(self, stage: str, key: str) -> dict[str, Any]:
+        return _read_json(self.stage(stage, key) / DONE)
 
     # ---- the table
 

@@ -125,7 +125,7 @@ def asked_of(
 ) -> Quantisation:
     """What a run asks of quantisation; bits by layer are assigned here, on ``device``."""
     precision = precision_of(run["precision"])
-    settings = quantise_of(run["quantise"], task.kind, precision.fewest_bits)
+    settings = quantise_of(run["quantise"], precision.fewest_bits, task.kind, task.name)
     mixed = mixed_of(run["quantise"])
     if mixed is not None:
         budget = BitBudget(**{mixed: precision})

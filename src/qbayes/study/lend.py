@@ -1,0 +1,82 @@
+"""What the stores of other studies lend: float posteriors and scores with the same keys.
+
+A key is the hash of all that a stage depends on, so that what lies under it elsewhere is what would be made
+here. Two studies that start from the same networks train them once; a study that went on in pieces, on
+machines that keep nothing, needs of the earlier pieces no more than ``study.json`` and ``results.jsonl``.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qbayes.errors import BadInput
+from qbayes.posterior.save import write_atomically
+from qbayes.study.answers import ROW
+from qbayes.study.plan import Plan
+from qbayes.study.stages import canonical
+from qbayes.study.store import CHECKPOINT, DONE, Store
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Loan:
+    """The stores that have a float posterior or the scores of a run that the plan lacks, by key."""
+
+    floats: Mapping[str, Store]
+    scores: Mapping[str, tuple[Store, Row]]
+
+    @classmethod
+    def of(cls, plan: Plan, sources: Sequence[Path]) -> "Loan":
+        """All that ``sources`` have of what is left; the first that has it lends it."""
+        floats: dict[str, Store] = {}
+        scores: dict[str, tuple[Store, Row]] = {}
+        wanted_floats, wanted_scores = set(plan.left("float")), set(plan.left("scores"))
+        for source in sources:
+            store = _opened(source)
+            for key in wanted_floats & store.done_keys("float"):
+                floats.setdefault(key, store)
+            for key, row in store.rows().items():
+                if key in wanted_scores and row.get("status") == "done":
+                    scores.setdefault(key, (store, row))
+        return cls(floats, scores)
+
+    def noted(self, plan: Plan) -> Plan:
+        """The plan with what is lent as done."""
+        more = {"float": set(self.floats), "scores": set(self.scores)}
+        done = {stage: {*keys, *more.get(stage, ())} for stage, keys in plan.done.items()}
+        return Plan(plan.runs, done, plan.failed)
+
+    def take(self, store: Store) -> None:
+        """Copy all of it; a stage is there when its ``done.json`` is, which comes last."""
+        for key, lender in self.floats.items():
+            _copy(lender, store, "float", key)
+        for key, (lender, row) in self.scores.items():
+            if lender.is_done("scores", key):
+                _copy(lender, store, "scores", key)
+                continue
+            found = {name: value for name, value in row.items() if name != "status"}
+            folder = store.begin("scores", key)
+            write_atomically(folder / ROW, canonical(found).encode())
+            store.finish("scores", key, {"lent": True, "method": row.get("method"), "task": row.get("task")})
+
+
+def _copy(lender: Store, store: Store, stage: str, key: str) -> None:
+    source, folder = lender.stage(stage, key), store.begin(stage, key)
+    for path in source.iterdir():
+        if path.is_file() and path.name not in (DONE, CHECKPOINT):
+            shutil.copyfile(path, folder / path.name)
+    store.finish(stage, key, lender.record(stage, key))
+
+
+def _opened(source: Path) -> Store:
+    store = Store(source)
+    if not source.is_dir() or store.header() is None:
+        raise BadInput(
+            "results are lent by the folder of a study, with its study.json and results.jsonl",
+            f"{source} has no study.json",
+            "give the folder that 'qbayes study run --store' wrote",
+        )
+    return store

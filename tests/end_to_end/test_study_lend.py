@@ -1,0 +1,81 @@
+"""Studies that take what others have: the same rows, and nothing is trained twice."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import qbayes as qb
+from qbayes.errors import BadInput
+from qbayes.study.store import DONE, HEADER, RESULTS, Store
+
+STUDY = """
+[run]
+task = {name = "diabetes", split = 0}
+network = {name = "mlp", hidden = [20], noise = "constant"}
+method = "pointwise"
+training = {epochs = 2, batch_size = 64, least_steps = 0}
+quantise = {epochs = 0}
+evaluate = {draws = 3}
+
+[axes]
+method = ["pointwise", {name = "mcd", rate = 0.1}]
+precision = PRECISIONS
+"""
+
+
+def study(name: str, precisions: str) -> qb.Study:
+    return qb.Study.from_toml(STUDY.replace("PRECISIONS", precisions), name)
+
+
+def run(asked: qb.Study, folder: Path, *lenders: Path) -> Store:
+    done = qb.run_study(asked, folder, device="cpu", workers=1, lenders=lenders)
+    assert (done.done, done.failed) == (done.planned, 0)
+    return Store(folder)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return run(study("first", '["float", "W8A8"]'), tmp_path_factory.mktemp("first") / "store")
+
+
+def test_another_study_takes_its_networks_and_its_scores(first: Store, tmp_path: Path) -> None:
+    asked = study("second", '["float", "W8A8", "W4A4"]')
+    alone = run(asked, tmp_path / "alone")
+    store = run(asked, tmp_path / "store", first.folder)
+    assert (store.folder / "results.csv").read_bytes() == (alone.folder / "results.csv").read_bytes()
+    assert store.done_keys("float") == first.done_keys("float")
+    for stage in ("float", "scores"):
+        for key in first.done_keys(stage):
+            # the same seconds: it was copied.
+            assert store.record(stage, key) == first.record(stage, key)
+    assert len(store.done_keys("quantised")) == 2, "of W4A4 alone"
+
+
+def test_a_table_alone_lends_its_rows(first: Store, tmp_path: Path) -> None:
+    """What a machine that keeps nothing gave back: two small files."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for name in (HEADER, RESULTS):
+        shutil.copy(first.folder / name, kept / name)
+    store = run(study("again", '["float", "W8A8"]'), tmp_path / "store", kept)
+    assert not store.done_keys("float")
+    assert store.rows() == first.rows()
+
+
+def test_what_is_not_whole_is_made(first: Store, tmp_path: Path) -> None:
+    torn = tmp_path / "torn"
+    shutil.copytree(first.folder, torn)
+    (torn / RESULTS).write_bytes(b"")
+    keys = sorted(first.done_keys("float"))
+    (torn / "float" / keys[0] / DONE).unlink()
+    store = run(study("mended", '["float"]'), tmp_path / "store", torn)
+    assert store.record("float", keys[1]) == first.record("float", keys[1])
+    assert store.record("float", keys[0]) != first.record("float", keys[0])
+
+
+def test_a_folder_that_is_no_study_lends_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="lent by the folder of a study") as caught:
+        qb.run_study(study("x", '["float"]'), tmp_path / "store", device="cpu", lenders=[tmp_path])
+    assert "no study.json" in caught.value.got
+    assert not (tmp_path / "store" / HEADER).exists()
