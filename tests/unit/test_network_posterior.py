@@ -434,6 +434,39 @@ def test_large_images_go_in_smaller_pieces() -> None:
     assert post._rows_at_once(1) == 2048 // 4
 
 
+@pytest.mark.parametrize("kind", SITES)
+def test_draws_one_after_the_other_channels_last_are_the_same(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU does, here on the CPU; a network that draws nothing runs once, not once a draw."""
+    post, x = posterior(kind), torch.randn(7, 2, 6, 6)
+    together = post.predict(x, draws=6).draws
+    monkeypatch.setattr(NetworkPosterior, "_one_by_one", property(lambda self: True))
+    again, passes = posterior(kind), []
+    for network in again.networks:
+        network.register_forward_pre_hook(lambda module, inputs: passes.append(inputs[0]))
+    torch.testing.assert_close(again.predict(x, draws=6).draws, together, **CLOSE)
+    last = passes[-1]
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert not last.is_contiguous()
+    # one look for a network's own randomness, then a pass a draw; members that draw nothing have one each.
+    assert len(passes) == (len(again.networks) if kind == "members" else 7)
+    weights = [value for value in again.networks[0].state_dict().values() if value.ndim == 4]
+    assert all(one.is_contiguous(memory_format=torch.channels_last) for one in weights)
+    again.to("cpu")
+    monkeypatch.undo()
+    torch.testing.assert_close(again.predict(x, draws=6).draws, together, **CLOSE)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", SITES)
+def test_a_gpu_answers_as_the_cpu_does(kind: str) -> None:
+    post, x = posterior(kind), torch.randn(7, 2, 6, 6)
+    here = post.predict(x, draws=6).draws
+    # convolutions of a GPU have the ten bits of TF32.
+    torch.testing.assert_close(post.to("cuda").predict(x, draws=6).draws, here, rtol=1e-2, atol=1e-3)
+
+
 def test_threads_predict_as_one_thread_does() -> None:
     post, x = posterior("members"), torch.randn(6, 2, 6, 6)
     alone = post.predict(x, draws=6).draws
