@@ -1,4 +1,4 @@
-"""Tables and figures of the pages docs/results/uci.md, mnist.md and noise.md, from the CSVs beside them.
+"""Tables and figures of the pages in docs/results (uci, mnist, cifar10, noise), from the CSVs beside them.
 
     python benchmarks/scores/published.py             # print the tables
     python benchmarks/scores/published.py --write     # put them into the pages
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import published_cifar
 import published_images
 import published_noise
 import published_uci
@@ -30,6 +31,7 @@ Table = Callable[[Studies], Lines]
 PAGES: Mapping[str, Mapping[str, Table]] = {
     "uci": {**published_uci.TABLES, "claims": partial(claims, page="uci")},
     "mnist": {**published_images.MNIST.tables, "claims": partial(claims, page="mnist")},
+    "cifar10": {**published_cifar.TABLES, "claims": partial(claims, page="cifar10")},
     "noise": published_noise.TABLES,
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -1,5 +1,6 @@
 """The tables of docs/results/cifar10.md that no other page has: the poster, bits by layer, parts, width."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from published_images import (
@@ -65,6 +66,8 @@ POSTER: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
     },
 }
 MIXED = "default, mixed=bytes"
+# how a scheme writes that a layer has other bits.
+_OVERRIDE = re.compile(r"'([^']+)': \{'weight': (\d+), 'activation': \2\}")
 
 
 def poster(studies: Studies) -> Lines:
@@ -159,7 +162,7 @@ def ablation(studies: Studies) -> Lines:
     rows = []
     for method in held.present("method", METHODS):
         pairs = held.pairs(method=method, **everything)
-        for pair in sorted(pairs, key=lambda pair: _changed(pair.quantised)):
+        for pair in sorted(pairs, key=lambda pair: (pair.quantised["weight"], _changed(pair.quantised))):
             row = pair.quantised
             cells = [interval(change([pair], name, factor), digits) for name, _, factor, digits in SCORES]
             rows.append([named(method), str(row["precision"]), _changed(row) or "nothing", *cells])
@@ -169,13 +172,20 @@ def ablation(studies: Studies) -> Lines:
 
 def _changed(row: Row) -> str:
     """What differs from the recipe: of the precision's scheme and of the fine-tuning."""
-    scheme = str(row["scheme"]).partition(", ")[2]
+    scheme = _OVERRIDE.sub(r"\2 bits in \1", str(row["scheme"]).partition(", ")[2])
+    scheme = scheme.removeprefix("overrides={").removesuffix("}")
     tuning = [
-        f"{name.partition('.')[2]}={row[name]:g}"
+        _said(name.partition(".")[2], row[name])
         for name in sorted(row)
         if name.startswith("axis:quantise.") and row[name] is not None
     ]
     return ", ".join(filter(None, [scheme, *tuning]))
+
+
+def _said(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value}"
 
 
 def _megabytes(rows: Sequence[Row]) -> str:

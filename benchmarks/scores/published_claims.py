@@ -7,12 +7,14 @@ from published_numbers import Lines, Missing, Studies, table
 from qbayes.report.claims import Verdict, judge_all
 from qbayes.report.frame import Frame
 
-# Those that UCI and MNIST can speak to; C4 and C12 need CIFAR-10, C10 needs times.
+# Those that the rows of a page can speak to; C4 and C12 need CIFAR-10.
 CLAIMS = ("C1", "C2", "C3", "C5", "C6", "C7", "C8", "C9", "C11")
+OF_PAGE = {"cifar10": ("C1", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C12")}
 RECIPES = {"": "ours", "-paper": "the paper's", "-mask": "masks"}
-# These compare schemes: rows of all studies of a page are judged together; digits with those on the noise.
-TOGETHER = ("C3", "C11")
-BESIDE = {"mnist": "noise-bits"}
+# These compare schemes or networks: rows of all studies of a page are judged together; digits with those on
+# the noise, objects with digits.
+TOGETHER = ("C3", "C11", "C12")
+BESIDE = {"mnist": "noise-bits", "cifar10": "mnist"}
 
 
 def claims(studies: Studies, page: str) -> Lines:
@@ -28,9 +30,10 @@ def claims(studies: Studies, page: str) -> Lines:
     both = {one.id: one for one in judge_all(joined(frames | more)) if one.id in TOGETHER}
     found = {recipe: {id: one for id, one in of.items() if id not in both} for recipe, of in found.items()}
     found["all"] = both
-    judged = [id for id in CLAIMS if any(id in of and of[id].table for of in found.values())]
+    wanted = OF_PAGE.get(page, CLAIMS)
+    judged = [id for id in wanted if any(id in of and of[id].table for of in found.values())]
     rows = [row for id in judged for row in _lines(id, found)]
-    silent = [id for id in CLAIMS if id not in judged]
+    silent = [id for id in wanted if id not in judged]
     legend = (
         f"No rows here speak of {', '.join(silent)}." if silent else "All of these claims are judged here."
     )

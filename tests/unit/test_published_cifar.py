@@ -79,16 +79,20 @@ def test_what_was_changed_is_named(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [
         {},
         {"scheme": "default, granularity=tensor"},
+        {"scheme": "default, overrides={'stem.conv': {'weight': 8, 'activation': 8}}"},
+        {"axis:quantise.bf16": False},
         {"axis:quantise.learning_rate": 1e-3},
     ]
     rows = classified("mcd", seeds=[0], error=0.07, **CIFAR)
     for place, changed in enumerate(changes):
         rows += classified("mcd", (3, 3), seeds=[0], error=0.08 + 0.01 * place, **CIFAR, **changed)
     lines = ablation(study_of(tmp_path, "cifar10-ablation", rows))
-    assert [line.split(" | ")[2:4] for line in lines[2:5]] == [
+    assert [line.split(" | ")[2:4] for line in lines[2:7]] == [
         ["nothing", "+1.00"],
+        ["8 bits in stem.conv", "+3.00"],
         ["granularity=tensor", "+2.00"],
-        ["learning_rate=0.001", "+3.00"],
+        ["learning_rate=0.001", "+5.00"],
+        ["no bf16", "+4.00"],
     ]
 
 
