@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 
 import published
 import published_uci
+from published_cifar import MIXED
 from published_claims import claims
 from published_contrast import draw_contrast
 from published_figures import PICTURES, compact, draw
@@ -168,7 +169,21 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
         uci_paper=paper_rows(uci_rows(folds=2, seeds=range(2))),
         mnist=image_rows(),
         mnist_paper=paper_rows(image_rows(precisions=PAPER)),
+        cifar10=[*objects(), *by_layer(objects(precisions=[(4, 4), (3, 3)]))],
+        cifar10_paper=paper_rows(objects(precisions=PAPER)),
+        cifar10_ablation=objects(methods=["pointwise"], seeds=[0], precisions=[(3, 3)]),
+        cifar10_standard=objects(methods=["mcd"], seeds=[0], precisions=equal),
     )
+
+
+def objects(**options: Any) -> list[Any]:
+    return image_rows("cifar10", "resnet18", **options)
+
+
+def by_layer(rows: list[Any]) -> list[Any]:
+    """The quantised rows as if each layer had bits of its own."""
+    changed = {"scheme": MIXED}
+    return [{**row, **changed, "run": f"{row['run']} mixed"} for row in rows if row["precision"] != "float"]
 
 
 def first_layers(rows: list[Any]) -> list[Any]:
