@@ -40,7 +40,7 @@ _MOST_ELEMENTS = 2**31 - 1
 # what Triton itself supports.
 _LEAST_CAPABILITY = (8, 0)
 # Triton compiles a kernel anew for pointers that are no multiples of it.
-_ALIGNMENT = 16
+ALIGNMENT = 16
 # elements a program, of which each of its warps takes 512 at most.
 _LEAST_BLOCK, _BLOCK, _LARGEST_BLOCK = 128, 1024, 4096
 # from here on there are programs enough for every device without small blocks.
@@ -58,7 +58,7 @@ class FusedFakeQuantize(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, served: int | None) -> Tensor:
-        x = _laid_out(x, x)
+        x = laid_out(x, x)
         y = torch.empty_like(x)
         grid, numbers = _program(x, scale, low, high, served)
         with torch.cuda.device_of(x):
@@ -78,7 +78,7 @@ class FusedFakeQuantize(torch.autograd.Function):
         x, scale, zero = ctx.saved_tensors
         low, high, served = ctx.how
         _, differentiate, total = kernels()
-        x, g = _laid_out(x, x), _laid_out(g, x)
+        x, g = laid_out(x, x), laid_out(g, x)
         grid, numbers = _program(x, scale, low, high, served)
         dx, dp = torch.empty_like(x), None
         sums = x.new_empty(grid, dtype=torch.float32)
@@ -118,16 +118,16 @@ def _power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _laid_out(t: Tensor, like: Tensor) -> Tensor:
+def laid_out(t: Tensor, like: Tensor) -> Tensor:
     """``t`` in the order of ``like``'s memory, and aligned: a kernel has no variant for what is not."""
-    if t.stride() == like.stride() and t.data_ptr() % _ALIGNMENT == 0:
+    if t.stride() == like.stride() and t.data_ptr() % ALIGNMENT == 0:
         return t
     return torch.empty_like(like, dtype=t.dtype).copy_(t)
 
 
 def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis: int) -> bool:
     """Whether the kernels serve these tensors, with a scale for all or one for each slice along ``axis``."""
-    if torch.compiler.is_compiling() or not x.is_cuda or not (isinstance(low, int) and isinstance(high, int)):
+    if not on_a_gpu(x) or not (isinstance(low, int) and isinstance(high, int)):
         return False
     numbers = x.dtype in _DTYPES and scale.dtype == zero.dtype == torch.float32
     together = scale.device == zero.device == x.device and scale.shape == zero.shape
@@ -135,6 +135,11 @@ def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis
         return False
     rows = scale.numel()
     return (rows == 1 or (axis == 0 and len(x) == rows)) and _dense(x, rows) and triton_works_on(x.device)
+
+
+def on_a_gpu(x: Tensor) -> bool:
+    """Whether kernels of ours can read ``x``: in a CUDA device's memory, neither compiled nor transformed."""
+    return not torch.compiler.is_compiling() and x.is_cuda and in_memory(x)
 
 
 def in_memory(*tensors: Tensor) -> bool:

@@ -21,6 +21,7 @@ from qbayes.quant.affine import (
     quantize,
     scale_gradient,
 )
+from qbayes.quant.finish import can_finish, finished
 from qbayes.quant.fused import FusedFakeQuantize, can_fuse
 from qbayes.quant.quantizers import QUANTIZERS, State
 
@@ -116,6 +117,16 @@ class Quantizer(nn.Module):
             (scale, zero), served = self.grid(), None
         # torch leaves open what a function of ours gives.
         return cast(Tensor, FusedFakeQuantize.apply(x, scale, zero, self.low, self.high, served))
+
+    def finish(self, x: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor | None:
+        """``forward(relu(x + bias))`` in one kernel, where one serves ``x``; else None: nothing is done."""
+        looks = self.calibrating or (self.training and self.observing and (self.follows or not self.started))
+        ends = (self.low, self.high)
+        if looks or not self.quantizing or not can_finish(x, self.scale, self.zero_point, *ends):
+            return None
+        grid = (self.scale, self.zero_point) if self.learned else self.grid()
+        served = self._served(x) if self.learned else None
+        return finished(x, bias, grid, ends, served, relu=relu)
 
     def grid(self) -> tuple[Tensor, Tensor]:
         """Scale (positive, finite) and zero-point: scalars, or one a channel.

@@ -30,7 +30,7 @@ from qbayes.training.budget import Budget
 
 STAGES = ("float", "quantised", "program", "scores")
 # raised when the same values give another result: what was stored under the old version is made anew.
-VERSIONS: Mapping[str, int] = {"float": 1, "quantised": 3, "program": 1, "scores": 2}
+VERSIONS: Mapping[str, int] = {"float": 2, "quantised": 4, "program": 1, "scores": 2}
 _DIGITS = 16
 
 

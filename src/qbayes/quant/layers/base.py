@@ -13,6 +13,7 @@ from qbayes.quant.quantizer import Quantizer
 Constants = dict[str, Tensor]
 Limits = tuple[float, float]
 UNLIMITED: Limits = (-math.inf, math.inf)
+_RELU: Limits = (0.0, math.inf)
 # the smallest and the largest scale that an activation may have: a mask that draws makes it larger.
 Span = tuple[Tensor, Tensor]
 # a multiplier M = S / S_o has 30 bits before the point at most.
@@ -53,11 +54,17 @@ class Requantised(QuantLayer):
         self.out = out
         self.limits = limits
 
-    def finished(self, y: Tensor) -> Tensor:
-        """The activation and the fake-quantiser behind a float result."""
+    def finished(self, y: Tensor, bias: Tensor | None = None, axis: int = 1) -> Tensor:
+        """The bias along ``axis``, the activation and the fake-quantiser behind a float result."""
         low, high = self.limits
+        if self.limits in (UNLIMITED, _RELU) and (bias is not None or self.limits == _RELU):
+            at_once = self.out.finish(y, bias, relu=self.limits == _RELU)
+            if at_once is not None:
+                return at_once
+        if bias is not None:
+            y = y + shaped(bias.to(y.dtype), y.ndim, axis)
         if low > -math.inf or high < math.inf:
-            y = torch.relu(y) if self.limits == (0.0, math.inf) else y.clamp(low, high)
+            y = torch.relu(y) if self.limits == _RELU else y.clamp(low, high)
         return self.out(y)
 
     @abstractmethod

@@ -18,6 +18,7 @@ from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.coded import Coded
 from qbayes.quant.exact import exact_conv, exact_linear
 from qbayes.quant.fixed_point import real, rounded_shift
+from qbayes.quant.fused import on_a_gpu
 from qbayes.quant.layers.base import (
     UNLIMITED,
     Constants,
@@ -111,8 +112,9 @@ class PointWeights(nn.Module):
         """The largest S_w of a channel."""
         return self.quantizer.grid()[0].max()
 
-    def simulate(self, x: Tensor) -> Tensor:
-        return apply_weights(self.geometry, x, self.quantizer(self.weight), self.bias)
+    def simulate(self, x: Tensor, *, with_bias: bool = True) -> Tensor:
+        bias = self.bias if with_bias else None
+        return apply_weights(self.geometry, x, self.quantizer(self.weight), bias)
 
     def calibrate(self, name: str) -> None:
         """Set the range from the weights as they are."""
@@ -171,7 +173,11 @@ class QuantWeighted(Requantised):
         self.weights = weights
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.finished(self.weights.simulate(x))
+        weights = self.weights
+        if isinstance(weights, PointWeights) and weights.bias is not None and on_a_gpu(x):
+            # there the bias is added by the kernel that rounds.
+            return self.finished(weights.simulate(x, with_bias=False), weights.bias, weights.channel_axis)
+        return self.finished(weights.simulate(x))
 
     def constants(self, x: Coded) -> Constants:
         scale, _ = self.out.grid()
