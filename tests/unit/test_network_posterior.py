@@ -441,7 +441,7 @@ def test_draws_one_after_the_other_channels_last_are_the_same(
     """What a GPU does, here on the CPU; a network that draws nothing runs once, not once a draw."""
     post, x = posterior(kind), torch.randn(7, 2, 6, 6)
     together = post.predict(x, draws=6).draws
-    monkeypatch.setattr(NetworkPosterior, "_one_by_one", property(lambda self: True))
+    monkeypatch.setattr(NetworkPosterior, "_maps_on_a_gpu", property(lambda self: True))
     again, passes = posterior(kind), []
     for network in again.networks:
         network.register_forward_pre_hook(lambda module, inputs: passes.append(inputs[0]))
@@ -456,6 +456,31 @@ def test_draws_one_after_the_other_channels_last_are_the_same(
     again.to("cpu")
     monkeypatch.undo()
     torch.testing.assert_close(again.predict(x, draws=6).draws, together, **CLOSE)
+
+
+class Viewed(nn.Module):
+    """Reads its feature map as it lies in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(2, 4, 3), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.conv(x).relu().view(len(x), -1))
+
+
+@pytest.mark.parametrize("method", ["pointwise", "mcd", "bbb"])
+def test_a_network_that_needs_the_plain_layout_gets_it(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task.from_arrays(torch.randn(12, 2, 6, 6), torch.arange(12) % 3, kind="classification")
+    module = attach(Viewed(), make_method(method), task.example())
+    x = torch.randn(7, 2, 6, 6)
+    plain, lanes = (NetworkPosterior(module, [module.state_dict()], task.signature) for _ in range(2))
+    wanted = plain.predict(x, draws=4, batch_size=3).draws
+    monkeypatch.setattr(NetworkPosterior, "_maps_on_a_gpu", property(lambda self: True))
+    for _ in range(2):
+        torch.testing.assert_close(lanes.predict(x, draws=4, batch_size=3).draws, wanted, **CLOSE)
+    assert lanes._plain_layout
+    assert all(value.is_contiguous() for value in lanes.network.state_dict().values())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

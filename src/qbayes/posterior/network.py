@@ -65,6 +65,7 @@ class NetworkPosterior(Posterior):
         self.sites = sites_of(self.network) if sites is None else tuple(sites)
         self._vectorised = True
         self._probed = False
+        self._plain_layout = False
 
     @property
     def network(self) -> nn.Module:
@@ -139,27 +140,50 @@ class NetworkPosterior(Posterior):
         parts: list[Outputs] = []
         for start in range(0, len(x), size):
             inputs = self.signature.transform.apply(x[start : start + size].to(self.device))
-            if self._one_by_one:
-                inputs = self._channels_last(network, inputs, ids, seed, weights)
-            out = self._outputs(network, inputs, ids, seed, first_row + start, weights)
+            forward = self._channels_last if self._one_by_one else self._outputs
+            out = forward(network, inputs, ids, seed, first_row + start, weights)
             parts.append(pytree.tree_map(lambda tensor: tensor.float().cpu(), out))
         return pytree.tree_map(lambda *pieces: torch.cat(pieces, dim=1), *parts)
 
     @property
     def _one_by_one(self) -> bool:
-        """Whether draws pass one after the other, channels last: feature maps of a float network on a GPU."""
+        """Whether draws pass one after the other, channels last."""
+        return self._maps_on_a_gpu and not self._plain_layout
+
+    @property
+    def _maps_on_a_gpu(self) -> bool:
+        """Whether it is the feature maps of a float network that a GPU computes."""
         images = self.device.type == "cuda" and len(self.signature.input_shape) == 3
         convolves = any(parameter.ndim == 4 for parameter in self.network.parameters())
         return images and convolves and self.quantised is None
 
     def _channels_last(
-        self, network: nn.Module, inputs: Tensor, draws: Tensor, seed: int, weights: Mapping[int, Tensor]
-    ) -> Tensor:
-        """Puts network and inputs into that layout; randomness of a network's own is looked for before."""
+        self,
+        network: nn.Module,
+        inputs: Tensor,
+        draws: Tensor,
+        seed: int,
+        first_row: int,
+        weights: Mapping[int, Tensor],
+    ) -> Outputs:
+        """``_outputs`` with the channels last in memory; randomness of a network's own is looked for before.
+
+        A network that reads its memory as it lies (``view`` behind a convolution) gets the plain layout, here
+        and from then on.
+        """
         if self.is_stochastic and self._vectorised and not self._probed:
-            self._outputs(network, inputs[:2], draws, seed, 0, weights)
+            self._outputs(network, inputs[:2], draws, seed, first_row, weights)
         network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-        return inputs.contiguous(memory_format=torch.channels_last)
+        lanes = inputs.contiguous(memory_format=torch.channels_last)
+        try:
+            return self._outputs(network, lanes, draws, seed, first_row, weights)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            # an error of the network itself comes again below.
+            self._plain_layout = True
+            self.to(self.device)
+        return self._outputs(network, inputs, draws, seed, first_row, weights)
 
     def _outputs(
         self,

@@ -24,7 +24,7 @@ class Triton(Backend):
     name = "triton"
     tolerance = Tolerance(0, 1.0)
     # bytes, where the reference has float lanes; kernels count elements in 32 bits.
-    codes_at_once: ClassVar[dict[str, int]] = {"cpu": 1 << 20, "cuda": 1 << 28}
+    codes_at_once: ClassVar[dict[str, int]] = {"cpu": 1 << 20, "cuda": 1 << 27}
 
     @classmethod
     def why_not(cls, program: Program, device: torch.device) -> str | None:
