@@ -52,15 +52,62 @@ def test_another_study_takes_its_networks_and_its_scores(first: Store, tmp_path:
     assert len(store.done_keys("quantised")) == 2, "of W4A4 alone"
 
 
+def kept_of(lender: Store, folder: Path, rows: int | None = None) -> Path:
+    """What a machine that keeps nothing gave back of a store: two small files."""
+    folder.mkdir()
+    shutil.copy(lender.folder / HEADER, folder / HEADER)
+    lines = (lender.folder / RESULTS).read_bytes().splitlines(keepends=True)
+    (folder / RESULTS).write_bytes(b"".join(lines[:rows]))
+    return folder
+
+
 def test_a_table_alone_lends_its_rows(first: Store, tmp_path: Path) -> None:
-    """What a machine that keeps nothing gave back: two small files."""
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    for name in (HEADER, RESULTS):
-        shutil.copy(first.folder / name, kept / name)
-    store = run(study("again", '["float", "W8A8"]'), tmp_path / "store", kept)
+    store = run(study("again", '["float", "W8A8"]'), tmp_path / "store", kept_of(first, tmp_path / "kept"))
     assert not store.done_keys("float")
     assert store.rows() == first.rows()
+
+
+def test_a_row_is_told_in_the_words_of_the_study_that_takes_it(first: Store, tmp_path: Path) -> None:
+    """Its axes are this study's; of the other's nothing stays."""
+    axes = ('method = ["pointwise", {name = "mcd", rate = 0.1}]', 'method = [{name = "mcd", rate = [0.1]}]')
+    asked = qb.Study.from_toml(STUDY.replace(*axes).replace("PRECISIONS", '["float", "W8A8"]'), "other")
+    store = run(asked, tmp_path / "store", kept_of(first, tmp_path / "kept"))
+    alone = run(asked, tmp_path / "alone")
+    assert (store.folder / "results.csv").read_bytes() == (alone.folder / "results.csv").read_bytes()
+    assert not store.done_keys("float")
+
+
+def test_a_store_with_holes_lends_what_is_whole(first: Store, tmp_path: Path) -> None:
+    holed = tmp_path / "holed"
+    shutil.copytree(first.folder, holed)
+    for path in (*holed.glob("float/*/weights.safetensors"), *holed.glob("scores/*/row.json")):
+        path.unlink()
+    store = run(study("mended", '["float", "W8A8", "W4A4"]'), tmp_path / "store", holed)
+    for key in first.done_keys("float"):
+        assert store.record("float", key) != first.record("float", key), "made here, for W4A4"
+    assert {key: store.rows()[key] for key in first.rows()} == first.rows()
+
+
+STACKED = """
+[run]
+task = {name = "diabetes", split = 0}
+network = {name = "mlp", hidden = [20], noise = "constant"}
+method = "bbb"
+training = {epochs = 2, batch_size = 64, least_steps = 0, start = "pointwise"}
+quantise = {epochs = 1, least_steps = 0, optimiser = "sgd", learning_rate = 1e-2}
+evaluate = {draws = 3}
+
+[axes]
+task = [{name = "diabetes", split = [0, 1, 2]}]
+precision = ["W4A4"]
+"""
+
+
+def test_a_stack_is_trained_whole_also_where_rows_of_it_are_lent(tmp_path: Path) -> None:
+    asked = qb.Study.from_toml(STACKED, "stacked")
+    alone = run(asked, tmp_path / "alone")
+    store = run(asked, tmp_path / "store", kept_of(alone, tmp_path / "kept", rows=2))
+    assert store.rows() == alone.rows()
 
 
 def test_what_is_not_whole_is_made(first: Store, tmp_path: Path) -> None:

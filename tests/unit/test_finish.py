@@ -140,13 +140,25 @@ def test_bfloat16_is_rounded_once_behind_the_bias() -> None:
         assert y.float().unique().tolist() == [code]
 
 
+@pytest.mark.parametrize("shape", [(5, 1, 8, 16), (5, 7, 1, 6)])
+def test_a_bias_along_another_axis_is_added_plainly(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Linear on maps has its features on the last axis, whatever lies last in memory."""
+    monkeypatch.setattr(quantizer, "can_finish", lambda *given: pytest.fail("the kernel adds along axis 1"))
+    x, bias = torch.randn(shape, device=DEVICE), torch.randn(shape[-1], device=DEVICE)
+    out = made(8, scale=0.01)
+    assert torch.equal(layer(out, RELU).finished(x, bias, -1), out(torch.relu(x + bias)))
+
+
 def test_what_is_not_served_is_left_alone() -> None:
     out = made()
     x = torch.randn(2, 3, 4, 4)
     assert out.finish(x, None, relu=True) is None or ON_GPU
-    assert not finish.can_finish(x, out.scale, out.zero_point, 0, 15), (
-        "it is not on a GPU, or not channels last"
-    )
+    where = (out.scale, out.zero_point, 0, 15)
+    assert not finish.can_finish(x, None, *where), "it is not on a GPU, or not channels last"
+    # of what vmap runs over the layout is not asked: torch cannot tell it.
+    torch.vmap(lambda one: one + finish.can_finish(one, None, *where))(torch.randn(2, 2, 3, 4, 4))
     out.observing, out.follows = True, True
     assert out.finish(x, None, relu=True) is None, "the range is to see what passes"
     plain = layer(out, RELU).finished(x.to(DEVICE), torch.ones(3, device=DEVICE))

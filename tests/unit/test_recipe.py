@@ -5,7 +5,7 @@ import torch
 
 import qbayes as qb
 from qbayes.errors import BadInput
-from qbayes.quant.recipe import PRESETS, QAT_RECIPES, qat_recipe
+from qbayes.quant.recipe import PRESETS, QAT_RECIPES, RECIPES_OF_DATA, qat_recipe
 
 
 def line(rows: int = 48) -> qb.Task:
@@ -64,9 +64,10 @@ def test_a_data_set_may_have_a_recipe_of_its_own() -> None:
     plain, own = (one.provenance["quantised"] for one in made)
     assert (plain["teacher"], own["teacher"]) == (0.0, 1.0)
     assert (plain["budget"]["learning_rate"], own["budget"]["learning_rate"]) == (1e-2, 2e-2)
-    assert qb.qat_budget(task="cifar10") == QAT_RECIPES["default/cifar10"].settled(8)
+    assert qb.qat_budget(task="cifar10") == RECIPES_OF_DATA["default", "cifar10"].settled(8)
     assert qat_recipe("paper", "classification", "cifar10") is QAT_RECIPES["paper"]
     assert qat_recipe("default", "regression", "nobody") is QAT_RECIPES["default/regression"]
+    assert qat_recipe("default", "classification", "regression") is QAT_RECIPES["default"]
 
 
 def test_what_is_said_stands() -> None:

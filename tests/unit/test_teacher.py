@@ -146,6 +146,39 @@ def test_members_that_imitate_stay_apart() -> None:
     assert 0.9 < found[1.0] < 1.5  # 1.3: four bits add a little of their own
 
 
+class Viewed(nn.Module):
+    """Reads its feature map as it lies in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(2, 4, 3), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.conv(x).relu().view(x.size(0), -1))
+
+
+@pytest.mark.parametrize("name", ["pointwise", "mcd", "bbb"])
+def test_a_teacher_that_needs_the_plain_layout_gets_it(name: str) -> None:
+    """The student is traced, and reshapes; the rows come with their channels last."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(24, 2, 6, 6, generator=generator), torch.arange(24) % 3
+    task = qb.Task.from_arrays(x, y, x, y, kind="classification")
+    posterior = fitted(name, Viewed(), task)
+    made = [
+        qb.quantize(
+            posterior,
+            task,
+            qb.Precision(8, 8),
+            qb.Budget(epochs=1, batch_size=8, channels_last=last),
+            teacher=1.0,
+            device="cpu",
+        )
+        for last in (True, False)
+    ]
+    # eight bits imitate well, whatever the draws were: noise is drawn in the order of memory.
+    assert all(one.provenance["quantised"]["losses"][0][0] < 1e-4 for one in made)
+
+
 def test_the_papers_grid_has_no_teacher() -> None:
     task = qb.load_task("diabetes")
     posterior = fitted("bbb", qb.network("mlp", task, hidden=(8,), noise="row"), task)

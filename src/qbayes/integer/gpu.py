@@ -101,6 +101,7 @@ class Products(Kernel):
             for name in ("multiplier", "second_multiplier", "shift", "weight_zero")
             if name in constants
         }
+        self._mean: Tensor | None = None
         self._points = None if op.is_stochastic else self.packed(op.weights.draw(constants, 0, 0))
 
     @property
@@ -113,7 +114,11 @@ class Products(Kernel):
     def packed(self, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Codes as the kernel reads them, and biases with what the shift of the bytes adds."""
         first = drawn["weight"] if "weight" in drawn else drawn["mean"]
-        found = {"weight": self._laid_out(first), "bias": self._shifted(first, drawn["bias"])}
+        if "mean" in drawn and self._mean is None:
+            # the same in every draw.
+            self._mean = self._laid_out(first)
+        weight = self._laid_out(first) if self._mean is None else self._mean
+        found = {"weight": weight, "bias": self._shifted(first, drawn["bias"])}
         if "noise" in drawn:
             none = torch.zeros_like(drawn["bias"])
             found |= {

@@ -65,6 +65,8 @@ class NetworkPosterior(Posterior):
         self.sites = sites_of(self.network) if sites is None else tuple(sites)
         self._vectorised = True
         self._probed = False
+        # twins of the networks with the channels last in memory, by identity: these stay as they are.
+        self._lanes: dict[int, nn.Module] = {}
         self._plain_layout = False
 
     @property
@@ -89,8 +91,8 @@ class NetworkPosterior(Posterior):
     def to(self, device: torch.device | str) -> "NetworkPosterior":
         """This posterior on another device (itself, changed in place, as modules do)."""
         for network in self.networks:
-            # where draws run under vmap they need the plain layout again.
-            network.to(device).to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+            network.to(device)
+        self._lanes.clear()
         return self
 
     @torch.no_grad()
@@ -173,16 +175,18 @@ class NetworkPosterior(Posterior):
         """
         if self.is_stochastic and self._vectorised and not self._probed:
             self._outputs(network, inputs[:2], draws, seed, first_row, weights)
-        network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        twin = self._lanes.get(id(network))
+        if twin is None:
+            twin = copy.deepcopy(network).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+            self._lanes[id(network)] = twin
         lanes = inputs.contiguous(memory_format=torch.channels_last)
         try:
-            return self._outputs(network, lanes, draws, seed, first_row, weights)
+            return self._outputs(twin, lanes, draws, seed, first_row, weights)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
             # an error of the network itself comes again below.
             self._plain_layout = True
-            self.to(self.device)
         return self._outputs(network, inputs, draws, seed, first_row, weights)
 
     def _outputs(

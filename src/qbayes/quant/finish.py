@@ -88,12 +88,14 @@ def finished(
     return cast(Tensor, FusedFinish.apply(x, bias, *grid, *ends, served, relu))
 
 
-def can_finish(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> bool:
-    """Whether the kernels serve ``x``: one scale, and channels that lie last in memory."""
-    last = x.is_contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.ndim == 2
-    fits = last and scale.numel() == 1 and _channels(x) <= _MOST_COLUMNS
-    dense = x.ndim == 4 or x.is_contiguous()
-    return fits and dense and can_fuse(x, scale, zero, low, high, 0) and x.data_ptr() % ALIGNMENT == 0
+def can_finish(x: Tensor, bias: Tensor | None, scale: Tensor, zero: Tensor, low: int, high: int) -> bool:
+    """Whether the kernels serve ``x``: one scale, and channels (axis 1) that lie last in memory."""
+    # first of all: of what vmap runs over, the layout cannot be asked.
+    if not can_fuse(x, scale, zero, low, high, 0) or x.ndim not in (2, 4) or scale.numel() > 1:
+        return False
+    last = x.is_contiguous(memory_format=torch.channels_last if x.ndim == 4 else torch.contiguous_format)
+    fits = _channels(x) <= _MOST_COLUMNS and (bias is None or bias.shape == (_channels(x),))
+    return last and fits and x.data_ptr() % ALIGNMENT == 0
 
 
 def _channels(x: Tensor) -> int:

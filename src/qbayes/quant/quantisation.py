@@ -70,8 +70,8 @@ class Quantisation:
         if self.teacher > 0 and self.budget.compile:
             raise BadInput(
                 "a network with its teacher is not compiled",
-                "compile=True and teacher above 0",
-                "leave one out",
+                f"compile=True and teacher={self.teacher:g}, which may be the recipe's for this task",
+                "give teacher=0, or leave compile out",
             )
         if self.optimiser not in OPTIMISERS:
             raise unknown_name("optimiser of quantisation", str(self.optimiser), OPTIMISERS)

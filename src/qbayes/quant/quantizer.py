@@ -119,10 +119,13 @@ class Quantizer(nn.Module):
         return cast(Tensor, FusedFakeQuantize.apply(x, scale, zero, self.low, self.high, served))
 
     def finish(self, x: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor | None:
-        """``forward(relu(x + bias))`` in one kernel, where one serves ``x``; else None: nothing is done."""
+        """``forward(relu(x + bias))`` in one kernel, where one serves ``x``; else None: nothing is done.
+
+        ``bias`` lies along axis 1.
+        """
         looks = self.calibrating or (self.training and self.observing and (self.follows or not self.started))
         ends = (self.low, self.high)
-        if looks or not self.quantizing or not can_finish(x, self.scale, self.zero_point, *ends):
+        if looks or not self.quantizing or not can_finish(x, bias, self.scale, self.zero_point, *ends):
             return None
         grid = (self.scale, self.zero_point) if self.learned else self.grid()
         served = self._served(x) if self.learned else None

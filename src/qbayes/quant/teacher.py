@@ -36,6 +36,8 @@ class Taught(nn.Module):
         super().__init__()
         self.student, self.teacher = student, teacher.requires_grad_(False)
         self.noise = SharedNoise()
+        # whether the teacher reads its memory as it lies (``view`` behind a convolution).
+        self.plain_layout = False
         for layer in stochastic_layers(self.teacher):
             setattr(layer, noise_name(layer), _Recorder(self.noise, layer))
         for layer in stochastic_layers(self.student):
@@ -48,10 +50,24 @@ class Taught(nn.Module):
             setattr(layer, noise_name(layer), _Replayer(self.noise, layer))
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        self.noise.clear()
         with torch.no_grad():
-            taught = _heads(TEACHER, self.teacher(x))
+            taught = _heads(TEACHER, self._taught(x))
         return taught | _heads(STUDENT, self.student(x))
+
+    def _taught(self, x: Tensor) -> Outputs:
+        """The teacher's answer; one that cannot read rows with the channels last gets the plain layout."""
+        self.noise.clear()
+        if not self.plain_layout:
+            try:
+                return self.teacher(x)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
+                # an error of the network itself comes again below.
+                self.plain_layout = True
+                self.teacher.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+                self.noise.clear()
+        return self.teacher(x.contiguous())
 
     def train(self, mode: bool = True) -> "Taught":
         super().train(mode)

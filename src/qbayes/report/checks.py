@@ -203,7 +203,9 @@ def _versions(study: Study) -> Finding:
     seen: dict[str, set[str]] = defaultdict(set)
     for stage in ("float", "quantised", "scores"):
         for done in study.frame.stages(stage).values():
-            seen[f"devices of stage {stage}"].add(str(done.get("device")))
+            # of a row that another study lent as a row the device is not known.
+            if done.get("device") is not None:
+                seen[f"devices of stage {stage}"].add(str(done["device"]))
             for name, version in dict(done.get("versions") or {}).items():
                 seen[name].add(str(version))
     mixed = [f"{name} {', '.join(sorted(found))}" for name, found in sorted(seen.items()) if len(found) > 1]

@@ -23,6 +23,8 @@ from qbayes.study.workplace import Job, Workplace, bits_name, method_name, task_
 from qbayes.tasks import Task
 
 ROW, ROWS = "row.json", "rows.safetensors"
+# weights of all draws that are kept on a GPU, a byte or two each.
+_KEPT_WEIGHTS = 1 << 30
 
 
 class Answers:
@@ -81,8 +83,8 @@ class Answers:
         weights = sum(value.numel() for of_op in constants for value in of_op.values())
         place = quickest_place(weights, self.at.place)
         values = evaluate_values(run)
-        # drawing weights takes a GPU longer than using them: they are kept for all rows.
-        kept = values["draws"] if place.type == "cuda" else 0
+        # drawing weights takes a GPU longer than using them: they are kept for all rows, as far as they fit.
+        kept = min(values["draws"], _KEPT_WEIGHTS // max(1, weights)) if place.type == "cuda" else 0
         return load(self.program(), values["backend"], frozen_draws=kept, device=place)
 
     def _score(self, posterior: Callable[[Mapping[str, Any]], Any]) -> None:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadInput
-from qbayes.posterior.save import write_atomically
+from qbayes.posterior.save import HEADER, WEIGHTS, write_atomically
 from qbayes.study.answers import ROW
 from qbayes.study.plan import Plan
 from qbayes.study.stages import canonical
 from qbayes.study.store import CHECKPOINT, DONE, Store
+from qbayes.study.table import AXIS
 
 Row = Mapping[str, Any]
+KEYS = ("run", "float", "status")
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Loan:
         for source in sources:
             store = _opened(source)
             for key in wanted_floats & store.done_keys("float"):
-                floats.setdefault(key, store)
+                if all((store.stage("float", key) / name).is_file() for name in (HEADER, WEIGHTS)):
+                    floats.setdefault(key, store)
             for key, row in store.rows().items():
                 if key in wanted_scores and row.get("status") == "done":
                     scores.setdefault(key, (store, row))
@@ -54,13 +57,15 @@ class Loan:
         for key, lender in self.floats.items():
             _copy(lender, store, "float", key)
         for key, (lender, row) in self.scores.items():
-            if lender.is_done("scores", key):
+            if (lender.stage("scores", key) / ROW).is_file() and lender.is_done("scores", key):
                 _copy(lender, store, "scores", key)
                 continue
-            found = {name: value for name, value in row.items() if name != "status"}
+            # what a run is, and where it lies on the axes, this study says itself.
+            found = {name: value for name, value in row.items() if name not in KEYS and AXIS not in name}
             folder = store.begin("scores", key)
             write_atomically(folder / ROW, canonical(found).encode())
-            store.finish("scores", key, {"lent": True, "method": row.get("method"), "task": row.get("task")})
+            told = {name: row.get(name) for name in ("method", "task")}
+            store.finish("scores", key, {**told, "versions": (lender.header() or {}).get("versions")})
 
 
 def _copy(lender: Store, store: Store, stage: str, key: str) -> None:

@@ -78,7 +78,10 @@ class Plan:
         waiting = [run for run in self.runs if run.keys.scores not in done and self.why_failed(run) is None]
         done_floats = self.done.get("float", set())
         untrained = [run for run in waiting if run.keys.float not in done_floats]
-        wanted = {run.keys.float for run in waiting} | {run.keys.start for run in untrained}
+        # a stack of quantised posteriors is trained whole: it needs the float ones of runs that are done too.
+        beside = self._stacked_with(waiting, stacks or {})
+        untrained += [run for run in beside if run.keys.float not in done_floats]
+        wanted = {run.keys.float for run in (*waiting, *beside)} | {run.keys.start for run in untrained}
         floats = self._float_jobs(stacks or {}, wanted - {None})
         makers = {key: job.id for job in floats for key, _ in job.payload["stages"]}
         tuned = self._quantised_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
@@ -88,6 +91,13 @@ class Plan:
             groups.setdefault(run.keys.quantised or run.keys.float, []).append(run)
         answers = [_answers(key, group, makers) for key, group in groups.items()]
         return [*floats, *tuned, *answers]
+
+    def _stacked_with(self, waiting: list[PlannedRun], stacks: Mapping[str, str]) -> list[PlannedRun]:
+        """The runs whose quantised posteriors are in one stack with one that is left."""
+        done = self.done.get("quantised", set())
+        left = {key for run in waiting if (key := run.keys.quantised) is not None and key not in done}
+        names = {stacks[key] for key in left if key in stacks}
+        return [run for run in self.runs if stacks.get(run.keys.quantised or "") in names]
 
     def _float_jobs(self, stacks: Mapping[str, str], wanted: set[str | None]) -> list[Job]:
         """A stack is fixed by the plan and trained whole if any of its posteriors is missing."""
@@ -181,7 +191,9 @@ class Estimate:
                 self._note(stage, record)
 
     def _note(self, stage: str, record: Mapping[str, Any]) -> None:
-        seconds = float(record.get("seconds", 0.0))
+        if "seconds" not in record:
+            return
+        seconds = float(record["seconds"])
         method, task = str(record.get("method", "")), str(record.get("task", ""))
         for key in ((stage,), (stage, method), (stage, method, task)):
             self._seconds.setdefault(key, []).append(seconds)

@@ -90,17 +90,19 @@ def run_study(
         conditions = Conditions(store.folder, data, device)
         # a cluster that does not answer is refused before the store is written to.
         hands = EXECUTORS[executor](conditions, **with_options) if jobs else None  # type: ignore[call-arg]
-        store.write_header(study, (run.keys.scores for run in plan.runs))
-        loan.take(store)
-        table = _Table(store, plan)
-        leader = _Leader(jobs, table, watch)
         try:
-            if hands is not None:
-                leader.lead(hands)
+            store.write_header(study, (run.keys.scores for run in plan.runs))
+            loan.take(store)
+            table = _Table(store, plan)
+            leader = _Leader(jobs, table, watch)
+            try:
+                if hands is not None:
+                    leader.lead(hands)
+            finally:
+                table.finish()
         finally:
             if hands is not None:
                 hands.close()
-            table.finish()
         return Outcome(table.done, len(table.reasons), len(plan.runs), leader.seconds, table.reasons)
 
 

@@ -57,7 +57,8 @@ class Requantised(QuantLayer):
     def finished(self, y: Tensor, bias: Tensor | None = None, axis: int = 1) -> Tensor:
         """The bias along ``axis``, the activation and the fake-quantiser behind a float result."""
         low, high = self.limits
-        if self.limits in (UNLIMITED, _RELU) and (bias is not None or self.limits == _RELU):
+        served = self.limits == _RELU or (self.limits == UNLIMITED and bias is not None)
+        if served and (bias is None or axis % y.ndim == 1):
             at_once = self.out.finish(y, bias, relu=self.limits == _RELU)
             if at_once is not None:
                 return at_once
