@@ -66,8 +66,9 @@ QAT_RECIPES: Mapping[str, QatRecipe] = {
 }
 RECIPES_OF_DATA: Mapping[tuple[str, str], QatRecipe] = {
     # a network that knows its training rows by heart learns from labels to be surer than it should: imitation
-    # keeps its calibration. Chosen on held-out rows (slim ResNet-18, pointwise, W4A4 and W3A3, one seed): of
-    # shares 0, ½ and 1, batches of 128 and 256, rates from 5e-3 to 8e-2.
+    # keeps its calibration. The best of nine settings on held-out rows (slim ResNet-18, pointwise, W4A4 and
+    # W3A3, one seed): shares 0, ½ and 1, batches of 128 and 256, rates from 2e-2 to 8e-2, Adam. Most of them
+    # lie within 0.3 points of error, which one seed cannot tell apart.
     ("default", "cifar10"): QatRecipe(
         {
             "epochs": 10,
