@@ -51,7 +51,7 @@ def quantize(
     epochs and are frozen after; learned ones (lsq) are set by calibration and then trained. ``teacher`` is
     the share of the loss in which each draw imitates the float network's (``qbayes.quant.teacher``);
     ``equalise`` gives channels one range before anything is rounded (``qbayes.quant.equalise``). What is not
-    given is as the default recipe has it for this kind of task (``qbayes.quant.recipe``).
+    given is as the default recipe has it for this task or its kind (``qbayes.quant.recipe``).
     """
     known = (task.kind, task.name) if isinstance(task, Task) else ()
     recipe = qat_recipe("default", *known)

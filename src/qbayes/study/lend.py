@@ -61,7 +61,8 @@ class Loan:
                 _copy(lender, store, "scores", key)
                 continue
             # what a run is, and where it lies on the axes, this study says itself.
-            found = {name: value for name, value in row.items() if name not in KEYS and AXIS not in name}
+            own = {name for name in row if name in KEYS or name.startswith(AXIS)}
+            found = {name: value for name, value in row.items() if name not in own}
             folder = store.begin("scores", key)
             write_atomically(folder / ROW, canonical(found).encode())
             told = {name: row.get(name) for name in ("method", "task")}

@@ -23,7 +23,7 @@ class Triton(Backend):
 
     name = "triton"
     tolerance = Tolerance(0, 1.0)
-    # bytes, where the reference has float lanes; kernels count elements in 32 bits.
+    # twice the reference's: bytes, where it has float lanes, in which some ops run here too.
     codes_at_once: ClassVar[dict[str, int]] = {"cpu": 1 << 20, "cuda": 1 << 27}
 
     @classmethod
