@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import qbayes as qb
+from qbayes import on_gpu
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant import fused, quantizer
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE
@@ -361,14 +362,14 @@ def test_a_second_derivative_is_refused() -> None:
     ],
 )
 def test_which_layouts_are_dense(x: Tensor, rows: int, dense: bool) -> None:
-    assert fused._dense(x, rows) == dense
+    assert on_gpu.dense(x, rows) == dense
 
 
 def test_tensors_of_transforms_are_not_in_memory() -> None:
     seen: list[bool] = []
 
     def note(x: Tensor) -> Tensor:
-        seen.append(fused.in_memory(x))
+        seen.append(on_gpu.in_memory(x))
         return x.sum()
 
     x = torch.randn(3, 4)

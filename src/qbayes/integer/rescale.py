@@ -13,7 +13,7 @@ from torch import Tensor
 
 from qbayes.integer.ops.base import Constants, Grids, type_of_codes
 from qbayes.integer.rescale_kernels import kernels
-from qbayes.quant.fused import in_memory, triton_works_on
+from qbayes.on_gpu import in_memory, triton_works_on
 
 _BLOCK = 1024
 _LANES = torch.channels_last

@@ -16,12 +16,10 @@ from torch.nn import functional as F
 
 from qbayes import noise
 from qbayes.errors import BadInput
+from qbayes.posterior.reparametrise import reparametrised, squared
 
 Weighted = nn.Linear | nn.Conv1d | nn.Conv2d
 WEIGHTED_TYPES = (nn.Linear, nn.Conv1d, nn.Conv2d)
-
-# √ has an infinite gradient at 0: an output whose inputs are all zero gets a deviation of 1e-8 instead.
-_LEAST_VARIANCE = 1e-16
 
 
 def inverse_softplus(sigma: float) -> float:
@@ -95,8 +93,8 @@ class GaussianLayer(nn.Module):
     def _local_reparametrisation(self, x: Tensor) -> Tensor:
         bias_variance = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
         mean = self.map(x, self.weight_mean, self.bias_mean)
-        variance = self.map(x * x, self.weight_sigma**2, bias_variance)
-        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * self.training_noise(mean)
+        variance = self.map(squared(x), self.weight_sigma**2, bias_variance)
+        return reparametrised(mean, variance, self.training_noise(mean))
 
     def training_noise(self, mean: Tensor) -> Tensor:
         """ε of the outputs ``mean``, from torch's own generator."""

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from qbayes.on_gpu import ALIGNMENT, laid_out
 from qbayes.quant import fused_kernels
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.finish_kernels import kernels
-from qbayes.quant.fused import ALIGNMENT, can_fuse, laid_out
+from qbayes.quant.fused import can_fuse
 
 # numbers that a program holds.
 _TILE = 4096

@@ -17,30 +17,18 @@ Values have the bits of the plain path. Sums are taken in a fixed order, without
 the same bits. A kernel reads memory in its own order, a tensor's whole or channel after channel, so that any
 layout without gaps will do. Nothing waits for the device: all of it can be recorded as a CUDA graph, once a
 first call has compiled the kernels (``qbayes.quant.fused_kernels``).
-
-Triton comes with torch's CUDA build and with no other: it is imported with the first CUDA tensor.
 """
 
-import functools
-import importlib.util
-import subprocess
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from qbayes.on_gpu import DTYPES, MOST_ELEMENTS, dense, in_memory, laid_out, on_a_gpu, triton_works_on
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE, Code
 from qbayes.quant.fused_kernels import kernels
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# a kernel counts elements in 32 bits.
-_MOST_ELEMENTS = 2**31 - 1
-# what Triton itself supports.
-_LEAST_CAPABILITY = (8, 0)
-# Triton compiles a kernel anew for pointers that are no multiples of it.
-ALIGNMENT = 16
 # elements a program, of which each of its warps takes 512 at most.
 _LEAST_BLOCK, _BLOCK, _LARGEST_BLOCK = 128, 1024, 4096
 # from here on there are programs enough for every device without small blocks.
@@ -118,61 +106,13 @@ def _power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def laid_out(t: Tensor, like: Tensor) -> Tensor:
-    """``t`` in the order of ``like``'s memory, and aligned: a kernel has no variant for what is not."""
-    if t.stride() == like.stride() and t.data_ptr() % ALIGNMENT == 0:
-        return t
-    return torch.empty_like(like, dtype=t.dtype).copy_(t)
-
-
 def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis: int) -> bool:
     """Whether the kernels serve these tensors, with a scale for all or one for each slice along ``axis``."""
     if not on_a_gpu(x) or not (isinstance(low, int) and isinstance(high, int)):
         return False
-    numbers = x.dtype in _DTYPES and scale.dtype == zero.dtype == torch.float32
+    numbers = x.dtype in DTYPES and scale.dtype == zero.dtype == torch.float32
     together = scale.device == zero.device == x.device and scale.shape == zero.shape
-    if not (numbers and together and 0 < x.numel() <= _MOST_ELEMENTS and in_memory(x, scale, zero)):
+    if not (numbers and together and 0 < x.numel() <= MOST_ELEMENTS and in_memory(x, scale, zero)):
         return False
     rows = scale.numel()
-    return (rows == 1 or (axis == 0 and len(x) == rows)) and _dense(x, rows) and triton_works_on(x.device)
-
-
-def on_a_gpu(x: Tensor) -> bool:
-    """Whether kernels of ours can read ``x``: in a CUDA device's memory, neither compiled nor transformed."""
-    return not torch.compiler.is_compiling() and x.is_cuda and in_memory(x)
-
-
-def in_memory(*tensors: Tensor) -> bool:
-    """Whether these are plain tensors: what ``torch.func`` transforms, vmap of stacks above all, is not."""
-    try:
-        return all(t.data_ptr() for t in tensors)
-    except RuntimeError:
-        return False
-
-
-def _dense(x: Tensor, rows: int) -> bool:
-    """Whether ``x`` has neither gaps nor overlaps, and its ``rows`` slices lie one behind the other."""
-    filled = 1
-    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
-        if size > 1:
-            if stride != filled:
-                return False
-            filled *= size
-    return rows == 1 or x.stride(0) * rows == filled
-
-
-@functools.cache
-def triton_works_on(device: torch.device) -> bool:
-    """Whether Triton is there and can compile for this device: it needs a C compiler and Python's headers."""
-    known = torch.version.cuda is not None and importlib.util.find_spec("triton") is not None
-    if not known or torch.cuda.get_device_capability(device) < _LEAST_CAPABILITY:
-        return False
-    one, zero = torch.ones((), device=device), torch.zeros((), device=device)
-    try:
-        FusedFakeQuantize.forward(one, one, zero, 0, 1, None)
-    except (RuntimeError, OSError, ImportError, subprocess.SubprocessError) as error:
-        warnings.warn(
-            f"quantisers run unfused, which is slower: Triton cannot compile here ({error})", stacklevel=2
-        )
-        return False
-    return True
+    return (rows == 1 or (axis == 0 and len(x) == rows)) and dense(x, rows) and triton_works_on(x.device)

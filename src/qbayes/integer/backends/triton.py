@@ -14,7 +14,7 @@ from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.mask import Mask
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program import Program
-from qbayes.quant.fused import triton_works_on
+from qbayes.on_gpu import triton_works_on
 
 
 @BACKENDS.register("triton")

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from qbayes import noise
 from qbayes.posterior.gaussian import GaussianLayer
+from qbayes.posterior.reparametrise import reparametrised, squared
 from qbayes.quant.coded import Coded
 from qbayes.quant.epsilon import GAUSSIAN_STEPS, epsilon_codes, epsilon_scale, epsilon_table
 from qbayes.quant.fixed_point import fixed_point, real, shared_shifts
@@ -40,7 +41,6 @@ _MOST_LOST = 0.05
 _SAMPLE = 512
 _SAMPLE_IN_ALL = 1 << 16
 _LEAST_SAMPLE = 32
-_LEAST_VARIANCE = 1e-16
 _LEAST_SIGMA = 1e-30
 _BIAS_SIGMA_LEVELS = 255.0
 # no entry of a table of ε is larger.
@@ -116,10 +116,11 @@ class GaussianWeights(GaussianLayer):
         spread = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
         if not self.training:
             return mean
-        variance = apply_weights(self.geometry, x * x, sigma * sigma, spread)
+        variance = apply_weights(self.geometry, squared(x), sigma * sigma, spread)
         # the sign of a folded BatchNorm: with the ε of the float layer this is the float layer's draw.
-        epsilon = self.training_noise(mean) * shaped(self.sign, mean.ndim, self.channel_axis)
-        return mean + variance.clamp_min(_LEAST_VARIANCE).sqrt() * epsilon
+        sign = shaped(self.sign, mean.ndim, self.channel_axis).to(mean.dtype)
+        epsilon = self.training_noise(mean) * sign
+        return reparametrised(mean, variance, epsilon)
 
     @torch.no_grad()
     def scale_noise(self, factors: Tensor, axis: int) -> None:

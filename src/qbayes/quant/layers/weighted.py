@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qbayes.on_gpu import on_a_gpu
 from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.coded import Coded
 from qbayes.quant.exact import exact_conv, exact_linear
 from qbayes.quant.fixed_point import real, rounded_shift
-from qbayes.quant.fused import on_a_gpu
 from qbayes.quant.layers.base import (
     UNLIMITED,
     Constants,
