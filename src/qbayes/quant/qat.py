@@ -119,6 +119,9 @@ class _Members:
     def _trained(self, index: int, begins: str, checkpoint: Path | None, resume: bool) -> dict[str, Tensor]:
         asked, budget, likelihood = self.asked, self.asked.budget, self.asked.likelihood
         module = asked.trainable(self.module, index)
+        if budget.channels_last:
+            # weights as the rows lie: else each of them, and its gradient, is copied in every step.
+            module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         network = network_of(module)
         title = f"{asked.precision.label} on {asked.task.name}" + (
             f", member {index + 1} of {asked.members}" if asked.members > 1 else ""
