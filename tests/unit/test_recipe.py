@@ -5,7 +5,7 @@ import torch
 
 import qbayes as qb
 from qbayes.errors import BadInput
-from qbayes.quant.recipe import PRESETS, QAT_RECIPES, RECIPES_OF_DATA, qat_recipe
+from qbayes.quant.recipe import PRESETS, QAT_RECIPES, RECIPES_OF_DATA, QatRecipe, qat_recipe
 
 
 def line(rows: int = 48) -> qb.Task:
@@ -68,6 +68,14 @@ def test_a_data_set_may_have_a_recipe_of_its_own() -> None:
     assert qat_recipe("paper", "classification", "cifar10") is QAT_RECIPES["paper"]
     assert qat_recipe("default", "regression", "nobody") is QAT_RECIPES["default/regression"]
     assert qat_recipe("default", "classification", "regression") is QAT_RECIPES["default"]
+
+
+def test_blended_rows_go_where_labels_come_back() -> None:
+    recipe = QatRecipe({"learning_rate": 1e-2}, optimiser="sgd", teacher=1.0, equalise=False, blend=0.5)
+    assert recipe.told()["blend"] == 0.5
+    assert recipe.told(teacher=0.5) == {"optimiser": "sgd", "teacher": 0.5, "equalise": False, "blend": 0.0}
+    # said by name it stands, and is refused where it is used.
+    assert recipe.told(teacher=0.5, blend=0.25)["blend"] == 0.25
 
 
 def test_what_is_said_stands() -> None:

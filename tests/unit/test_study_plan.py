@@ -107,6 +107,7 @@ def test_spelling_out_a_default_changes_no_key() -> None:
     assert keys_of(changed("evaluate.backend", "reference")) == base
     assert keys_of(changed("task", {"name": "digits"})) == base
     assert keys_of(changed("precision", "W4A4")) == base
+    assert keys_of(changed("quantise.blend", 0.0)) == base
 
 
 def test_the_order_of_keys_changes_nothing() -> None:
@@ -264,6 +265,13 @@ def test_members_count_as_networks_of_a_stack() -> None:
     # two networks would not be worth it, the twenty members of one posterior are.
     alone = diabetes(method=[method], training=[{"epochs": 40}], precision=["W8A8"])
     assert sizes(stacks_of(alone, Tasks(None)), alone.keys("quantised")) == [1]
+
+
+def test_blended_rows_are_not_stacked() -> None:
+    plain, blends = (tuned(precision=["W8A8"], quantise=[{"blend": share}]) for share in (0.0, 0.5))
+    assert set(plain.keys("quantised")) <= stacks_of(plain, Tasks(None)).keys()
+    assert not stacks_of(blends, Tasks(None)).keys() & set(blends.keys("quantised"))
+    assert set(plain.keys("quantised")).isdisjoint(blends.keys("quantised"))
 
 
 def test_what_is_only_calibrated_is_not_stacked() -> None:

@@ -15,7 +15,7 @@ from qbayes.quant.prepare import quantised_module
 from qbayes.quant.qat import quantize_members
 from qbayes.quant.quantisation import Quantisation, network_of
 from qbayes.quant.stacked import quantize_stacked
-from qbayes.quant.teacher import Imitation, Taught, student_state
+from qbayes.quant.teacher import Imitation, Taught, blended, student_state
 
 METHODS: dict[str, dict[str, Any]] = {
     "pointwise": {},
@@ -107,6 +107,60 @@ def test_the_share_is_between_labels_and_teacher() -> None:
     for share in (0.25, 1.0):
         wanted = (1 - share) * labels + share * imitation
         torch.testing.assert_close(Imitation(likelihood, share).nll(outputs, y), wanted)
+
+
+def test_blended_rows_lie_between_a_row_and_the_one_before() -> None:
+    x = torch.randn(400, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    found = blended(x, 0.5)
+    assert found.stride() == x.stride()
+    before = x.roll(1, 0)
+    # u from each row's numbers, which must all say the same: (x' − x) / (x₋₁ − x).
+    parts = ((found - x) / (before - x)).flatten(1).double()
+    part = parts.median(1).values
+    torch.testing.assert_close(found, torch.lerp(x, before, part.float().view(-1, 1, 1, 1)))
+    kept = int((found == x).flatten(1).all(1).sum())
+    # of 400 rows half are left alone, up to five deviations of 10; the others' u is uniform: mean ½.
+    assert abs(kept - 200) < 50
+    assert part[part > 0].mean() == pytest.approx(0.5, abs=5 * 12**-0.5 / 200**0.5)
+    assert torch.equal(blended(x, 0.0), x)
+    rows = torch.arange(6.0).view(3, 2)
+    assert (blended(rows, 1.0) != rows).any(1).all()
+
+
+def test_teacher_and_student_see_the_same_blended_rows() -> None:
+    task = qb.load_task("digits")
+    posterior = fitted("pointwise", Normalised(), task)
+    student = quantised_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
+    for _, quantizer in network_of(student).quantizers():
+        quantizer.quantizing = False
+    pair = Taught(student, copy.deepcopy(posterior.networks[0]), blend=0.5).train()
+    x = task.signature.transform.apply(next(task.batches("train", 64))[0])
+    plain = posterior.networks[0](x)
+    outputs = pair(x)
+    torch.testing.assert_close(outputs["student/"], outputs["teacher/"], rtol=1e-3, atol=1e-3)
+    as_they_were = (outputs["teacher/"] - plain).abs().amax(1) < 1e-5
+    assert 10 < int(as_they_were.sum()) < 54
+    torch.testing.assert_close(pair.eval()(x)["teacher/"], plain)
+
+
+def test_blended_rows_need_a_teacher_alone() -> None:
+    task = qb.load_task("digits")
+    posterior = fitted("pointwise", Normalised(), task)
+    budget = qb.Budget(epochs=1, batch_size=256, learning_rate=1e-3)
+    with pytest.raises(BadInput, match="blended rows have no labels") as error:
+        qb.quantize(posterior, task, qb.Precision(), budget, teacher=0.5, blend=0.5, device="cpu")
+    assert "teacher=0.5" in error.value.got
+    with pytest.raises(BadInput, match="blend must be a share"):
+        qb.quantize(posterior, task, qb.Precision(), budget, teacher=1.0, blend=2.0, device="cpu")
+    asked = [
+        Quantisation(posterior, task, qb.Precision(), budget, seed, teacher=1.0, blend=0.5) for seed in (0, 1)
+    ]
+    with pytest.raises(BadInput, match="blended"):
+        quantize_stacked(asked, device="cpu")
+    made = [quantize_members(asked[0], device="cpu") for _ in range(2)]
+    assert made[0].provenance["quantised"]["blend"] == 0.5
+    for one, other in zip(*(one.members[0].values() for one in made), strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("method", [*METHODS, "sghmc"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TOLD = (
     "precision", "budget", "task", "seed", "keep", "freeze", "teacher", "optimiser", "equalise",
-    "seconds", "device",
+    "blend", "seconds", "device",
 )  # fmt: skip
 _PRECISION = re.compile(r"[Ww](\d+)[Aa](\d+)")
 
@@ -71,6 +71,10 @@ def quantize(
         bool | None,
         typer.Option("--equalise/--no-equalise", help="Give channels one range before anything is rounded."),
     ] = None,
+    blend: Annotated[
+        float | None,
+        typer.Option(help="Share of rows blended with others; only where all is learnt from the teacher."),
+    ] = None,
     task: Annotated[
         str | None, typer.Option(help="Task to train on; by default the one it was fitted on.")
     ] = None,
@@ -106,7 +110,7 @@ def quantize(
         preset,
         chosen,
         wanted.fewest_bits,
-        options.given(teacher=teacher, optimiser=optimiser, equalise=equalise),
+        options.given(teacher=teacher, optimiser=optimiser, equalise=equalise, blend=blend),
         options.given(
             epochs=epochs,
             batch_size=batch_size,
@@ -225,7 +229,7 @@ def _recipe(
     from qbayes.quant.recipe import qat_recipe
 
     recipe = qat_recipe(preset, task.kind, task.name)
-    return recipe.settled(bits, **budget), {**recipe.how, **how}
+    return recipe.settled(bits, **budget), recipe.told(**how)
 
 
 def _train(

@@ -39,6 +39,7 @@ def quantize(
     teacher: float | None = None,
     optimiser: Optimiser | None = None,
     equalise: bool | None = None,
+    blend: float | None = None,
     device: str | torch.device = "auto",
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -50,14 +51,16 @@ def quantize(
     instead of the last. Ranges that follow the data (minmax, ema, …) do so for the first ``freeze`` of the
     epochs and are frozen after; learned ones (lsq) are set by calibration and then trained. ``teacher`` is
     the share of the loss in which each draw imitates the float network's (``qbayes.quant.teacher``);
-    ``equalise`` gives channels one range before anything is rounded (``qbayes.quant.equalise``). What is not
-    given is as the default recipe has it for this task or its kind (``qbayes.quant.recipe``).
+    ``equalise`` gives channels one range before anything is rounded (``qbayes.quant.equalise``); ``blend``
+    is the share of rows that are blended with others where the teacher is all there is to learn from. What is
+    not given is as the default recipe has it for this task or its kind (``qbayes.quant.recipe``).
     """
     known = (task.kind, task.name) if isinstance(task, Task) else ()
     recipe = qat_recipe("default", *known)
     precision = Precision() if precision is None else precision
     if budget is None and isinstance(precision, Precision):
         budget = recipe.settled(precision.fewest_bits)
+    said = {"teacher": teacher, "optimiser": optimiser, "equalise": equalise, "blend": blend}
     asked = Quantisation(
         posterior,
         task,
@@ -66,9 +69,7 @@ def quantize(
         seed,
         keep,
         freeze,
-        recipe.teacher if teacher is None else teacher,
-        recipe.optimiser if optimiser is None else optimiser,
-        recipe.equalise if equalise is None else equalise,
+        **recipe.told(**{name: value for name, value in said.items() if value is not None}),
     )
     return quantize_members(asked, device=device, checkpoint=checkpoint, resume=resume, progress=progress)
 

@@ -59,12 +59,20 @@ class Quantisation:
     teacher: float = 0.0
     optimiser: Optimiser = "sgd"
     equalise: bool = False
+    blend: float = 0.0
     _traces: Traces = field(default_factory=Traces, init=False, repr=False)
 
     def __post_init__(self) -> None:
         noise.check_seed(self.seed)
         _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
         check_share("teacher", self.teacher)
+        check_share("blend", self.blend)
+        if self.blend > 0 and self.teacher < 1:
+            raise BadInput(
+                "blended rows have no labels: only a teacher knows what they are",
+                f"blend={self.blend:g} and teacher={self.teacher:g}",
+                "give teacher=1, or blend=0",
+            )
         if not isinstance(self.equalise, bool):
             raise BadInput("equalise must be true or false", f"{self.equalise!r}", "leave it out")
         if self.teacher > 0 and self.budget.compile:
@@ -91,6 +99,7 @@ class Quantisation:
             "teacher": self.teacher,
             "optimiser": self.optimiser,
             "equalise": self.equalise,
+            "blend": self.blend,
         }
 
     @property
@@ -133,7 +142,7 @@ class Quantisation:
             return module
         device = next(module.parameters()).device
         teacher = copy.deepcopy(self.posterior.networks[member]).to(device)
-        return Taught(copy.deepcopy(module), teacher).train()
+        return Taught(copy.deepcopy(module), teacher, self.blend).train()
 
     @property
     def likelihood(self) -> "Likelihood | Imitation":

@@ -15,7 +15,8 @@ PRESETS = ("default", "paper")
 
 @dataclass(frozen=True)
 class QatRecipe:
-    """The budget's options, the optimiser, the share of imitation, and whether channels are equalised.
+    """The budget's options, the optimiser, the share of imitation, whether channels are equalised, and the
+    share of blended rows.
 
     ``budget`` is that of 8 bits. With fewer, codes lie further apart, and the rate is ``growth^(8 − n)``
     times as large for the n bits of weights or activations, whichever are fewer.
@@ -26,11 +27,16 @@ class QatRecipe:
     teacher: float
     equalise: bool
     growth: float = 1.0
+    blend: float = 0.0
 
-    @property
-    def how(self) -> dict[str, Any]:
-        """All but the budget, as arguments of ``quantize``."""
-        return {"optimiser": self.optimiser, "teacher": self.teacher, "equalise": self.equalise}
+    def told(self, **given: Any) -> dict[str, Any]:
+        """All but the budget, as arguments of ``quantize``; what is ``given`` stands.
+
+        Blended rows have no labels: they go where labels come back.
+        """
+        names = ("optimiser", "teacher", "equalise", "blend")
+        how = {**{name: getattr(self, name) for name in names}, **given}
+        return how if "blend" in given or how["teacher"] == 1 else {**how, "blend": 0.0}
 
     def settled(self, bits: int, **overrides: Any) -> Budget:
         """The budget for so many bits; ``overrides`` stand as given."""

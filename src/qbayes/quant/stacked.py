@@ -92,6 +92,8 @@ def quantize_stacked(
         return [found for found in prepared if isinstance(found, QbayesError)]
     first = members[0]
     why = _why_not(first.trainable, first.asked.task, first.asked.likelihood, first.asked.budget)
+    if any(one.blend > 0 for one in asked):
+        why = "its rows are blended, which draws noise of its own"
     check_alike(why, [one.key for one in members])
     loop = _loop(members, place, path)
     title = f"{first.asked.precision.label} on {first.asked.task.name}: {len(members)} networks"

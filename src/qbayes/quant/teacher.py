@@ -8,6 +8,14 @@ share λ of the teacher the loss of a row is
 for one draw: teacher and student see the same mask and the same ε, so every draw of the quantised posterior
 imitates a draw of the float one, and its spread over draws is kept. An ensemble's members imitate each their
 own, and stay apart. (Imitation of soft targets: Hinton, Vinyals and Dean, 2015.)
+
+A float network that knows its training rows by heart is sure of all of them, and shows nothing of how unsure
+it can be. With λ = 1 no labels are needed, and rows may be blended: a share of them becomes
+
+.. math:: x_i \leftarrow (1 - u_i)\, x_i + u_i\, x_{i-1}, \qquad u_i \sim U(0, 1)
+
+of which the teacher is unsure, and the student learns how much. (Blended rows for training on labels: Zhang
+et al., ICLR 2018; for imitation: Beyer et al., CVPR 2022.)
 """
 
 from collections.abc import Callable, Mapping
@@ -30,10 +38,12 @@ class Taught(nn.Module):
     """A quantised network beside its float one; the noise of the second is handed on to the first, by site.
 
     ``forward`` gives the heads of both. Only the student trains: the teacher stays in evaluation, but draws.
+    ``blend`` is the share of rows that are blended with the one before them.
     """
 
-    def __init__(self, student: nn.Module, teacher: nn.Module) -> None:
+    def __init__(self, student: nn.Module, teacher: nn.Module, blend: float = 0.0) -> None:
         super().__init__()
+        self.blend = blend
         self.student, self.teacher = student, teacher.requires_grad_(False)
         self.noise = SharedNoise()
         # whether the teacher reads its memory as it lies (``view`` behind a convolution).
@@ -50,6 +60,8 @@ class Taught(nn.Module):
             setattr(layer, noise_name(layer), _Replayer(self.noise, layer))
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
+        if self.training and self.blend > 0:
+            x = blended(x, self.blend)
         with torch.no_grad():
             taught = _heads(TEACHER, self._taught(x))
         return taught | _heads(STUDENT, self.student(x))
@@ -75,6 +87,15 @@ class Taught(nn.Module):
         for layer in stochastic_layers(self.teacher):
             layer.training = mode
         return self
+
+
+def blended(x: Tensor, share: float) -> Tensor:
+    """A ``share`` of the rows blended with the row before, by torch's own generator, in their layout."""
+    shape = (len(x),) + (1,) * (x.ndim - 1)
+    part, chosen = torch.rand((2, *shape), device=x.device)
+    # not rolled: that would give up the layout.
+    before = torch.cat([x[-1:], x[:-1]])
+    return torch.lerp(x, before, torch.where(chosen < share, part, 0.0).to(x.dtype))
 
 
 class SharedNoise:

@@ -42,7 +42,7 @@ START = "start"
 # each layer has bits of its own, within the cost of the run's precision.
 MIXED = "mixed"
 # what else quantisation is told besides its budget: as the preset has it for the kind of task.
-OF_THE_RECIPE = ("teacher", "optimiser", "equalise")
+OF_THE_RECIPE = ("teacher", "optimiser", "equalise", "blend")
 # sections in which a table of another name takes the place of the run's; elsewhere tables are merged.
 NAMED = ("task", "network", "method")
 _LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
@@ -114,7 +114,7 @@ def _check_quantise(value: Any) -> None:
     settings = quantise_of(value, MOST_BITS)
     if settings["keep"] not in KEEPS:
         raise unknown_name("epoch to keep", str(settings["keep"]), KEEPS)
-    for name in ("freeze", "teacher"):
+    for name in ("freeze", "teacher", "blend"):
         check_share(name, settings[name])
     if settings["optimiser"] not in OPTIMISERS:
         raise unknown_name("optimiser of quantise", str(settings["optimiser"]), OPTIMISERS)
@@ -231,7 +231,7 @@ def quantise_of(value: Any, bits: int, kind: str = "classification", task: str =
     if preset not in PRESETS:
         raise unknown_name("preset of quantise", str(preset), PRESETS)
     recipe = qat_recipe(preset, kind, task)
-    of_recipe = {name: given.pop(name, value) for name, value in recipe.how.items()}
+    of_recipe = recipe.told(**{name: given.pop(name) for name in OF_THE_RECIPE if name in given})
     kept = {name: given.pop(name) for name in ("keep", "freeze")}
     return {"budget": recipe.settled(bits, **given), **kept, **of_recipe}
 

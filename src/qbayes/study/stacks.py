@@ -92,8 +92,11 @@ def _can_be_tuned(run: Mapping[str, Any], tasks: Tasks, trouble: dict[str, str |
         job = stack_job(run, tasks)
         precision = precision_of(run["precision"])
         settings = quantise_of(run["quantise"], precision.fewest_bits, job.task.kind, job.task.name)
-        trouble[mixed] = cannot_stack(job) or cannot_stack_quantised(
-            module_of(job), job.task, precision, settings["budget"]
+        blends = "its rows are blended" if settings["blend"] else None
+        trouble[mixed] = (
+            blends
+            or cannot_stack(job)
+            or cannot_stack_quantised(module_of(job), job.task, precision, settings["budget"])
         )
     return trouble[mixed] is None
 

@@ -166,6 +166,9 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     precision = precision_of(run["precision"])
     settings = quantise_of(run["quantise"], precision.fewest_bits, facts.kind, facts.name)
     mixed = mixed_of(run["quantise"])
+    if not settings["blend"]:
+        # what is off leaves the keys as they were before there was such a thing.
+        settings.pop("blend")
     return {
         **settings,
         **({} if mixed is None else {MIXED: mixed}),
