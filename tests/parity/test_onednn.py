@@ -16,9 +16,11 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.integer import int8_ops, ops
 from qbayes.integer.backends.base import BACKENDS, choose
 from qbayes.integer.compare import OpDistance, compare_ops
+from qbayes.integer.edges import Edges
 from qbayes.integer.int8_ops import Shape, saturates, why_missing, why_wrong
 from qbayes.integer.posterior import load
 from qbayes.integer.program import Program
+from qbayes.quant.fixed_point import fixed_point
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
@@ -196,6 +198,83 @@ def test_features_without_an_image_are_bit_equal() -> None:
     assert all(row.largest == 0 for row in rows if row.kind != "linear")
 
 
+def at_an_edge(bits: int, total: int, nudge: int) -> tuple[Maker, Program]:
+    """Convolutions whose codes change where ``M t`` is within some parts in 2^26 of a half, for many sums."""
+    make = Maker((8, 6, 6), bits=bits)
+    ends = [
+        make.conv(make.input, 24, 1, affine=True, per_channel=False, relu=False),
+        make.conv(make.input, 24, 3, padding=1, relu=False),
+        make.conv(make.input, 24, 1, grids=1, relu=False),
+    ]
+    half = (1 << (bits - 1)) - 0.5
+    for held in make.constants[0].values():
+        held["bias"] //= 64
+        real = torch.full((held["multiplier"].numel(),), half / total, dtype=torch.float64)
+        held["multiplier"], shift = fixed_point(real * (1 + nudge * 2.0**-26))
+        held["shift"] = shift.to(torch.uint8)
+    flats = [make.moved(ops.Reshape, x, shape=(_size(make, x),)) for x in ends]
+    return make, make.program(make.linear(make.concat(*flats), 2, relu=False))
+
+
+@pytest.mark.parametrize("nudge", [-3, -1, 0, 1, 3])
+@pytest.mark.parametrize(("bits", "total"), [(2, 7), (3, 19), (4, 38), (4, 101), (5, 211)])
+def test_few_codes_are_exact_also_for_sums_next_to_a_half(bits: int, total: int, nudge: int) -> None:
+    make, program = at_an_edge(bits, total, nudge)
+    assert all(kernel.is_exact for kernel in choose("onednn", program, CPU).kernels[0].values())
+    rows = compare_ops(program, "reference", "onednn", make.inputs(200), draws=2)
+    assert [row for row in rows if row.largest > 0] == []
+
+
+def test_without_the_offset_a_sum_next_to_a_half_comes_out_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(constants: dict[str, Tensor], *_: object) -> Edges:
+        return Edges(torch.zeros(1), torch.full((1,), torch.inf), 0)
+
+    monkeypatch.setattr("qbayes.integer.rounding.edges", without)
+    wrong: list[OpDistance] = []
+    for nudge in (-3, -1, 0, 1, 3):
+        make, program = at_an_edge(4, 38, nudge)
+        rows = compare_ops(program, "reference", "onednn", make.inputs(200), draws=2)
+        wrong += [row for row in rows if row.largest > 0]
+    assert {row.op for row in wrong} == {"conv0", "conv1", "conv2"}
+    assert max(1 - row.share_equal for row in wrong) > 1e-3
+
+
+@pytest.mark.parametrize("multiplier", [0.5, 0.25, 0.375])
+def test_ties_are_exact_where_codes_are_few(multiplier: float) -> None:
+    """Ties to even lie on both sides of an edge: no offset serves them, and float64 rounds."""
+    make = Maker((2, 5, 5), bits=4)
+    out = make.conv(make.input, 16, 1, relu=False)
+    held = make.constants[0]["conv0"]
+    held["multiplier"], shift = fixed_point(torch.full((16,), multiplier, dtype=torch.float64))
+    held["shift"] = shift.to(torch.uint8)
+    flat = make.moved(ops.Reshape, out, shape=(_size(make, out),))
+    program = make.program(make.linear(flat, 2, relu=False))
+    kernel = choose("onednn", program, CPU).kernels[0]["conv0"]
+    assert kernel.is_exact
+    assert "float32" in kernel.why
+    assert compare_ops(program, "reference", "onednn", make.inputs(300))[0].largest == 0
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 6), (40, 3, 3), (4, 9)])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("bias_noise", [False, True])
+def test_two_sums_are_joined_exactly(
+    shape: tuple[int, ...], bits: int, bias_noise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = Maker(shape, bits=bits)
+    out = make.conv(make.input, 37, 3, padding=1, grids=2, bias_noise=bias_noise)
+    flat = make.moved(ops.Reshape, out, shape=(_size(make, out),))
+    program = make.program(make.linear(flat, 2, relu=False))
+    x = make.inputs(30)
+    small = bits < 8 or shape[0] * 3 ** (len(shape) - 1) < 100  # products of 8 bits leave float64 before long
+    for compiled in (True, False):
+        if not compiled:
+            monkeypatch.setattr("qbayes.integer.join.kernels", lambda: None)
+        assert choose("onednn", program, CPU).kernels[0]["conv0"].is_exact == small
+        row = compare_ops(program, "reference", "onednn", x, draws=3)[0]
+        assert row.largest == 0 if small else not too_far([row])
+
+
 def test_threads_do_not_change_a_code() -> None:
     make = Maker((24, 16, 16), bits=8)
     x = make.conv(make.input, 24, padding=1, grids=1)
@@ -215,7 +294,7 @@ def test_without_a_compiler_the_codes_are_the_same(monkeypatch: pytest.MonkeyPat
     program = make.program(make.ops[-1].output)
     x = make.inputs(6)
     compiled = torch.as_tensor(load(program, "onednn").outputs(x, 4, 0))
-    for module in ("backends.onednn", "int8"):
+    for module in ("backends.onednn", "int8", "join"):
         monkeypatch.setattr(f"qbayes.integer.{module}.kernels", lambda: None)
     backend = choose("onednn", program, CPU)
     assert all(row.how != "compiled" for row in backend.report())

@@ -31,6 +31,8 @@ Run = Callable[[Sequence[Tensor], Noise], Tensor]
 class Compiled(Kernel):
     """An op as a call into the shared library."""
 
+    is_exact = True
+
     def __init__(self, op: Op, grids: Grids, constants: Constants, run: Run, takes_shared: bool) -> None:
         super().__init__(op, grids, constants, "compiled")
         self._run = run

@@ -92,6 +92,7 @@ class Products(Kernel):
     """A Conv or Linear: exact sums of int8 products, rescaled where they are made."""
 
     takes_shared = True
+    is_exact = True
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants) -> None:
         super().__init__(op, grids, constants, "int8 tensor cores")
@@ -201,6 +202,8 @@ class Products(Kernel):
 
 class Masked(Kernel):
     """A mask on channels, or on features: bits and codes by one kernel each."""
+
+    is_exact = True
 
     def __init__(self, op: Mask, grids: Grids, constants: Constants) -> None:
         super().__init__(op, grids, constants, "one kernel for the bits, one for the codes")

@@ -2,8 +2,8 @@
 
 The weights' zero-point is taken from the codes before they are packed. Codes that then exceed int8, or that
 could saturate on this processor, come in two parts side by side, ``Σ x w = Σ x w₁ + Σ x w₂``: one product on
-the input's channels twice over. Two accumulators (``grids = 2``) are two products in float32, rounded
-together.
+the input's channels twice over. Two accumulators (``grids = 2``) are two products. How sums become codes is
+in ``rounding``.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from qbayes.integer.int8_ops import LARGEST_WEIGHT, Packed, Shape, Target, pack,
 from qbayes.integer.kernels_build import kernels, threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise
 from qbayes.integer.ops.weighted import Conv, Linear, Weighted
+from qbayes.integer.rounding import rounding
 from qbayes.quant.affine import MOST_BITS
 from qbayes.quant.epsilon import epsilon_table
-from qbayes.quant.fixed_point import real
 
 _MOST_PARTS = 2
 
@@ -82,27 +82,21 @@ class Int8Kernel(Kernel):
     takes_shared = True
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants, form: Form) -> None:
-        shape, parts, limit = form.shape, form.parts, form.limit
-        limited = limit < LARGEST_WEIGHT
-        why = f"8 × 8-bit products saturate on this processor above ±{limit}" if limited and parts > 1 else ""
-        why = why if limited or parts == 1 else "with their zero-point the weights need 9 bits"
-        super().__init__(
-            op, grids, typed(constants), "int8" if parts == 1 else "int8, weights in 2 parts", why
-        )
-        self.weighted = op
-        self._shape, self._parts, self._limit = shape, parts, limit
+        shape, parts = form.shape, form.parts
         # without padding the input's zero-point is a constant of the sum: −Z Σ w goes into the bias.
         self._in_bias = 0 if any(shape.padding) else grids.zeros[0]
+        self._rounding = rounding(op, grids, constants, self._in_bias, form.largest)
+        how = "int8" if parts == 1 else "int8, weights in 2 parts"
+        super().__init__(op, grids, typed(constants), how, _why_in_parts(form) or self._rounding.why)
+        self.is_exact = self._rounding.is_exact
+        self.weighted = op
+        self._shape, self._parts, self._limit = shape, parts, form.limit
         self._x_zero = grids.zeros[0] - self._in_bias
         self._zeros = torch.zeros(shape.channels_out, dtype=torch.int32)
-        two = op.weights.accumulators == 2
-        low, high = int(constants["low"]), int(constants["high"])
-        self._target = Target(self._scales("multiplier"), grids.zero, low, high, real=two)
-        self._second = Target(self._scales("second_multiplier"), 0, low, high, real=True) if two else None
-        self._ends = (float(grids.zero), float(low), float(high))
         self._weight_zero = op.weights.zero(constants)
         self._points = None if op.is_stochastic else self._packed(constants["weight"], constants["bias"])
         # with two accumulators the mean's weights are the same in every draw.
+        two = op.weights.accumulators == 2
         self._mean = self._packed(constants["mean"], self._zeros) if two else None
 
     @property
@@ -111,42 +105,30 @@ class Int8Kernel(Kernel):
 
     def draw(self, seed: int, draw: int) -> Drawn:
         drawn = drawn_codes(self.weighted, self.constants, seed, draw)
-        if self._second is None:
+        if self._mean is None:
             return self._packed(drawn["weight"], drawn["bias"])
-        assert self._mean is not None
-        bias = self._mean.bias.double() + drawn["bias"].double() * self._target.scales.double()
-        return Packed(self._mean.weight, bias.float()), self._packed(
-            drawn["noise"], self._zeros, self._second
-        )
+        first, second = self._rounding.targets
+        bias = self._mean.bias.double() + drawn["bias"].double() * first.scales.double()
+        noise = self._packed(drawn["noise"], self._zeros, second)
+        return Packed(self._mean.weight, bias.float()), noise
 
     def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
         x = self._arranged(inputs[0])
         if self._points is not None:
-            return self._shaped(self._product(x, self._points, self._target), inputs[0])
+            return self._shaped(self._codes(x, self._points), inputs[0])
         step = x.shape[0] // inputs[0].shape[0]  # a matrix has several lines for a row of several axes
         rows = rows_of_draws(x, Noise(noise.seed, noise.draws, noise.first_row, noise.rows * step))
-        found = [self._one_draw(some, one) for some, one in zip(rows, drawn, strict=True)]
+        found = [self._codes(some, one) for some, one in zip(rows, drawn, strict=True)]
         return self._shaped(found[0] if len(found) == 1 else torch.cat(found), inputs[0])
 
-    def _one_draw(self, x: Tensor, drawn: Drawn) -> Tensor:
-        if self._second is None:
-            return self._product(x, drawn, self._target)
-        means = self._product(x, drawn[0], self._target)
-        spread = self._product(x, drawn[1], self._second)
-        return self._joined(means, spread)
-
-    def _product(self, x: Tensor, packed: Packed, target: Target) -> Tensor:
-        return product(self._shape, x, self._x_zero, packed, target, self._zeros)
-
-    def _joined(self, a: Tensor, b: Tensor) -> Tensor:
-        """``clamp(Z + round(a + b))`` of two scaled accumulators with the same layout."""
-        c = kernels()
-        if c is None:
-            zero, low, high = self._ends
-            return (a.double() + b).round_().add_(zero).clamp_(low, high).to(torch.uint8)
-        out = torch.empty_like(a, dtype=torch.uint8)
-        c.join(out.data_ptr(), a.data_ptr(), b.data_ptr(), a.numel(), *self._ends, threads_for(a.numel()))
-        return out
+    def _codes(self, x: Tensor, drawn: Drawn) -> Tensor:
+        targets, join = self._rounding.targets, self._rounding.join
+        packed = drawn if self._mean is not None else (drawn,)
+        sums = [
+            product(self._shape, x, self._x_zero, one, target, self._zeros)
+            for one, target in zip(packed, targets, strict=True)
+        ]
+        return sums[0] if join is None else join(sums)
 
     def _arranged(self, x: Tensor) -> Tensor:
         """Images with channels last, or a matrix; the channels once for each part of the weights."""
@@ -166,16 +148,19 @@ class Int8Kernel(Kernel):
         parts = self._split(codes)
         if self._in_bias:
             bias = bias.long() - self._in_bias * parts.flatten(1).sum(1, dtype=torch.int32).long()
-        return pack(self._shape, parts, bias, target or self._target, self._x_zero)
+        return pack(self._shape, parts, bias, target or self._rounding.targets[0], self._x_zero)
 
     def _split(self, codes: Tensor) -> Tensor:
         """Centred int8 weights in the shape that oneDNN takes, in as many parts as needed."""
         return centred_parts(codes, self._weight_zero, self._parts, self._limit)
 
-    def _scales(self, name: str) -> Tensor:
-        multiplier, shift = self.constants[name], self.constants["shift"]
-        scales = real(multiplier, shift.long()).float()
-        return scales.expand(self._zeros.numel()).contiguous()
+
+def _why_in_parts(form: Form) -> str:
+    if form.parts == 1:
+        return ""
+    if form.limit < LARGEST_WEIGHT:
+        return f"8 × 8-bit products saturate on this processor above ±{form.limit}"
+    return "with their zero-point the weights need 9 bits"
 
 
 def centred_parts(codes: Tensor, zero: Tensor | int, parts: int, limit: int) -> Tensor:

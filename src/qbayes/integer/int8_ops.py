@@ -53,18 +53,27 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What becomes of the sums: ``clamp(Z + round(M_c · sum), low, high)``, or float32 ``M_c · sum``."""
+    """What becomes of the sums: ``clamp(Z + round(M_c · sum), low, high)``, or float32 ``M_c · sum``.
+
+    ``offset`` is added to ``M_c · sum``: it keeps float32 off the edges between codes (``edges``).
+    """
 
     scales: Tensor
     zero: int
     low: int
     high: int
     real: bool = False
+    offset: Tensor | None = None
+
+    def beta(self, bias: Tensor) -> Tensor:
+        """The bias in units of the output's codes, as oneDNN adds it: ``M_c · bias`` and the offset."""
+        scaled = bias.double() * self.scales.double()
+        return (scaled if self.offset is None else scaled + self.offset).float()
 
 
 def pack(shape: Shape, codes: Tensor, bias: Tensor, target: Target, x_zero: int) -> Packed:
     """int8 ``codes`` (channels out, channels in / groups, …) in oneDNN's layout; ``bias`` in int32."""
-    scaled = (bias.double() * target.scales.double()).float()
+    scaled = target.beta(bias)
     if not shape.kernel:
         return Packed(torch.ops.onednn.qlinear_prepack.default(codes.contiguous(), None), scaled)
     prepack = torch.ops.onednn.qconv_prepack.default

@@ -219,19 +219,25 @@ void qbayes_mean_pool(uint8_t *out, const uint8_t *in, int64_t rows, int64_t cha
                             count, factor, step, zero_in, zero, low, high);
 }
 
-/* ---- q = clamp(Z + round(a + b)) from two float32 accumulators that are scaled already ---- */
+/* ---- q = clamp(Z + round(a f_c + b g_c)) from sums in float32, channels last; without b (NULL) of one sum ---- */
 
 MULTIVERSION
-void qbayes_join_run(uint8_t *out, const float *a, const float *b, int64_t count, double zero, double low,
-                     double high) {
-    for (int64_t i = 0; i < count; i++)
-        out[i] = code((double)a[i] + (double)b[i], zero, low, high);
+void qbayes_join_run(uint8_t *restrict out, const float *restrict a, const float *restrict b, int64_t count,
+                     const double *restrict f, const double *restrict g, double zero, double low, double high) {
+    if (b)
+        for (int64_t i = 0; i < count; i++)
+            out[i] = code((double)a[i] * f[i] + (double)b[i] * g[i], zero, low, high);
+    else
+        for (int64_t i = 0; i < count; i++)
+            out[i] = code((double)a[i] * f[i], zero, low, high);
 }
 
-void qbayes_join(uint8_t *out, const float *a, const float *b, int64_t count, double zero, double low, double high,
-                 int32_t threads) {
-    SPLIT(first, end, count, threads)
-        qbayes_join_run(out + first, a + first, b + first, end - first, zero, low, high);
+/* f and g have a number for each channel, over and over, `run` in all; a and b begin with the first channel. */
+void qbayes_join(uint8_t *out, const float *a, const float *b, int64_t count, int64_t run, const double *f,
+                 const double *g, double zero, double low, double high, int32_t threads) {
+    SPLIT(first, end, (count + run - 1) / run, threads)
+        for (int64_t e = first * run; e < end * run && e < count; e += run)
+            qbayes_join_run(out + e, a + e, b ? b + e : NULL, count - e < run ? count - e : run, f, g, zero, low, high);
 }
 
 /* ---- codes of the network's input where it comes in bytes: a table of 256 codes for each channel ---- */

@@ -43,7 +43,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
     "place": (_PTR, _PTR, *(_I64,) * 5, _PTR, _I32),
     "max_pool": (_PTR, _PTR, *(_I64,) * 4, _PTR, _I64, _PTR, _I32),
     "mean_pool": (_PTR, _PTR, *(_I64,) * 4, _PTR, _I64, _PTR, _I64, *(_REAL,) * 4, _I32),
-    "join": (_PTR, _PTR, _PTR, _I64, *(_REAL,) * 3, _I32),
+    "join": (_PTR, _PTR, _PTR, _I64, _I64, _PTR, _PTR, *(_REAL,) * 3, _I32),
     "sample_all": (_PTR, _I64, _I64, _I64, _U64, _U32, *(_PTR,) * 5, _I64, *(_I32,) * 3),
     "lines": (_PTR, _PTR, *(_I64,) * 3, _PTR, _I32),
     "sums": (_PTR, _PTR, _PTR, _I64, _PTR, _I32),

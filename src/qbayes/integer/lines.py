@@ -71,6 +71,7 @@ class LinesKernel(Kernel):
     """A small Linear, exactly as ``Weighted`` defines it."""
 
     takes_shared = True
+    is_exact = True
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants, c: Kernels) -> None:
         super().__init__(op, grids, typed(constants), "int8")

@@ -30,6 +30,7 @@ class WideLines(Kernel):
     """A small Gaussian Linear, exactly as ``Weighted`` defines it; ``why`` it is not in int8."""
 
     takes_shared = True
+    is_exact = True
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants, why: str) -> None:
         super().__init__(op, grids, typed(constants), "exact", why)

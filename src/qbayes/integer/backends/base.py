@@ -34,6 +34,8 @@ class Kernel(ABC):
 
     # whether rows that all draws share may come as they are, or must be repeated for each draw.
     takes_shared: bool = False
+    # whether its codes are the reference's for every input; if not, they keep to the backend's tolerance.
+    is_exact: bool = False
 
     def __init__(self, op: Op, grids: Grids, constants: Constants, how: str, why: str = "") -> None:
         self.op = op

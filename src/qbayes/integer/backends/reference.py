@@ -16,6 +16,8 @@ from qbayes.integer.program import Program
 class ExactKernel(Kernel):
     """``Op.run`` as it stands."""
 
+    is_exact = True
+
     def __init__(self, op: Op, grids: Grids, constants: Constants, why: str = "") -> None:
         super().__init__(op, grids, constants, "exact", why)
 
@@ -27,6 +29,7 @@ class ExactWeighted(Kernel):
     """``Weighted.run`` with draws that are made once and serve any number of rows."""
 
     takes_shared = True
+    is_exact = True
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants, why: str = "") -> None:
         super().__init__(op, grids, constants, "exact", why)

@@ -20,7 +20,7 @@ from torch import Tensor
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import Constant, Constants
 from qbayes.quant.affine import MOST_BITS
-from qbayes.quant.epsilon import epsilon_codes, sampled_codes
+from qbayes.quant.epsilon import epsilon_codes, epsilon_table, sampled_codes
 from qbayes.quant.fixed_point import rescale, rounded_shift
 
 SHIFT_BITS = 6
@@ -94,6 +94,15 @@ class Weights:
             return {"weight": constants["weight"], "bias": constants["bias"]}
         drawn = self._weights(constants, seed, draw, threads)
         return {**drawn, "bias": self._bias(constants, seed, draw)}
+
+    def bias_limit(self, constants: Constants) -> Tensor:
+        """The largest magnitude of each bias in any draw, in float64."""
+        limit = constants["bias"].double().abs()
+        if self.bias_site is None:
+            return limit
+        spread = constants["bias_sigma"].long() * int(epsilon_table(self.noise_bits).max())
+        multiplier, shift = constants["bias_noise_multiplier"], constants["bias_noise_shift"]
+        return limit + rescale(spread, multiplier, shift).double().abs()
 
     def zero(self, constants: Constants) -> Tensor | int:
         """The zero-point of the drawn weights: a number, or int64 of the shape (channels,)."""
