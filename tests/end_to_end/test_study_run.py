@@ -13,6 +13,7 @@ import pytest
 
 from end_to_end.studies import ALONE, SMALL, kill, run, start, workers_of, write_study
 from qbayes.report.frame import Frame
+from qbayes.training.checkpoint import read_checkpoint
 
 IDENTITY = ("method", "precision", "weight", "activation", "training", "backend")
 
@@ -180,6 +181,51 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(uninterrupted: Path,
     again = run("run", write_study(tmp_path), "--store", store, *ALONE)
     assert again.returncode == 0
     check_same([store], uninterrupted)
+
+
+def test_a_study_that_is_stopped_leaves_the_checkpoint_of_its_last_step(tmp_path: Path) -> None:
+    """Checkpoints are written once a minute: one that is there sooner was written to stop."""
+    text = SMALL.replace("training = {epochs = 2,", "training = {epochs = 100000,")
+    store = tmp_path / "store"
+    process = start("run", write_study(tmp_path, text), "--store", store, "--device", "cpu", "--workers", "1")
+    deadline = time.monotonic() + 60
+    while not list(store.glob("float/*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (worker,) = workers_of(process)
+    time.sleep(8)
+    assert not list(store.glob("float/*/checkpoint/*"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert not Path(f"/proc/{worker}").exists()
+    (held,) = store.glob("float/*/checkpoint/*")
+    tensors, values = read_checkpoint(held)
+    assert values["epoch"] > 1
+    assert any(name.startswith("module/") for name in tensors)
+
+
+def test_after_its_minutes_a_study_stops_and_the_same_command_goes_on(
+    uninterrupted: Path, tmp_path: Path
+) -> None:
+    study, store = write_study(tmp_path), tmp_path / "store"
+    # three seconds: its worker has hardly imported torch.
+    first = run("run", study, "--store", store, *ALONE, "--minutes", "0.05")
+    assert first.returncode == 3, first.stderr
+    assert "runs are left, and the same command goes on" in first.stderr
+    slices = 1
+    while (last := run("run", study, "--store", store, *ALONE, "--minutes", "0.2")).returncode == 3:
+        slices += 1
+        assert slices < 20
+    assert last.returncode == 0, last.stderr
+    check_same([store], uninterrupted)
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan", "inf"])
+def test_minutes_are_above_nothing_and_end(minutes: str, tmp_path: Path) -> None:
+    found = run("run", write_study(tmp_path), "--store", tmp_path / "s", *ALONE, "--minutes", minutes)
+    assert found.returncode == 2
+    assert "a study needs some minutes" in found.stderr
+    assert not (tmp_path / "s").exists()
 
 
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line: thin, it parses, calls a verb and prints.
 
-Exit codes: 0 done, 1 a run failed, 2 bad input (nothing was started), 130 interrupted.
+Exit codes: 0 done, 1 a run failed, 2 bad input (nothing was started), 3 time was up for a study
+(``--minutes``), 130 interrupted.
 """
 
 from collections.abc import Sequence

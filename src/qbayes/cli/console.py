@@ -19,6 +19,7 @@ from typer.main import get_command
 from qbayes.errors import BadInput, QbayesError, nearest, unknown_name
 
 INTERRUPTED = 130
+TIME_IS_UP = 3
 # typer brings click's errors along, or raises those of click itself, by its version: both have this base.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 # Wide enough for the tables where no terminal says how wide it is.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qbayes.cli.console import check_choice, note, out, print_json
+from qbayes.cli.console import TIME_IS_UP, check_choice, note, out, print_json
 from qbayes.cli.options import AsJson, DataDir, Device, Quiet
 from qbayes.errors import BadInput
 
@@ -45,14 +45,18 @@ def run(
         list[Path] | None,
         typer.Option("--from", help="Another study's results: what it has is not done again; repeatable."),
     ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so long; the same command goes on, to the same bits.")
+    ] = None,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write the page at the end.")] = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Run what is left of a study; the same command again goes on where it stopped.
 
-    A run that fails is recorded with its reason and does not stop the others. Ctrl-C, a kill or a power cut
-    cost at most the minute since the last checkpoint.
+    A run that fails is recorded with its reason and does not stop the others. Ctrl-C and --minutes stop
+    behind a step; a kill or a power cut cost at most the minute since the last checkpoint. The exit code is 3
+    where time was up and something is left.
 
     \b
     Examples:
@@ -60,6 +64,7 @@ def run(
       qbayes study run studies/mnist.toml --store runs/mnist --data-dir ~/data --device cuda --workers 4
       qbayes study run studies/uci.toml --executor ray --address auto
       qbayes study run studies/cifar10-ablation.toml --device cuda --from runs/cifar10
+      qbayes study run studies/cifar10.toml --device cuda --minutes 30
     """
     from qbayes.cli.study_progress import watching
     from qbayes.study.executors.base import EXECUTORS
@@ -82,10 +87,13 @@ def run(
             retry=retry,
             stack=stack,
             lenders=lenders or (),
+            minutes=minutes,
             watch=watch,
         )
     page = _report(folder, static=False) if report else None
     _print_outcome(outcome, folder, page, as_json=as_json, quiet=quiet)
+    if outcome.left:
+        raise typer.Exit(TIME_IS_UP)
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -282,6 +290,7 @@ def _print_outcome(
                 "report": None if page is None else str(page),
                 "runs": outcome.planned,
                 "done": outcome.done,
+                "left": outcome.left,
                 "failed": dict(outcome.reasons),
                 "seconds": round(outcome.seconds, 1),
             }
@@ -293,6 +302,8 @@ def _print_outcome(
         f"{outcome.done:,} of {outcome.planned:,} runs done in {shown_time(outcome.seconds)}; "
         f"the table is {folder / 'results.csv'}"
     )
+    if outcome.left:
+        note(f"time was up: {outcome.left:,} runs are left, and the same command goes on with them")
     for key, reason in list(outcome.reasons.items())[:5]:
         note(f"failed  {key}: {reason}")
     if len(outcome.reasons) > 5:

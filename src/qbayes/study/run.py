@@ -1,12 +1,14 @@
 """``run_study``: plan, hand out jobs, keep the table. Running it again goes on where it stopped."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qbayes.errors import BadInput
 from qbayes.study.answers import ROW
 from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
 from qbayes.study.lend import Loan
@@ -46,6 +48,11 @@ class Outcome:
     seconds: float
     reasons: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def left(self) -> int:
+        """Runs that are neither done nor failed: time was up."""
+        return self.planned - self.done - self.failed
+
 
 Watch = Callable[[Progress], None]
 
@@ -62,13 +69,17 @@ def run_study(
     retry: bool = False,
     stack: bool = True,
     lenders: Sequence[str | Path] = (),
+    minutes: float | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
     """Do all that is left of ``study`` in the store ``folder``, and write its tables.
 
     With ``stack`` small networks of one shape are trained together where that is faster. ``lenders`` are the
     stores of other studies: what they trained or scored by the same settings is copied, not made again.
+    After ``minutes`` it stops as at Ctrl-C, but returns: trainings leave checkpoints, the next call goes on.
     """
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise BadInput("a study needs some minutes", f"{minutes!r}", "give more, or leave minutes out")
     store = Store(folder)
     store.prepare(study)
     with store.locked():
@@ -97,7 +108,7 @@ def run_study(
             leader = _Leader(jobs, table, watch)
             try:
                 if hands is not None:
-                    leader.lead(hands)
+                    leader.lead(hands, math.inf if minutes is None else 60 * minutes)
             finally:
                 table.finish()
         finally:
@@ -184,8 +195,8 @@ class _Leader:
     def seconds(self) -> float:
         return time.monotonic() - self._begun
 
-    def lead(self, hands: Executor) -> None:
-        while self.left:
+    def lead(self, hands: Executor, seconds: float) -> None:
+        while self.left and self.seconds < seconds:
             while self._ready and len(self._working) < hands.slots:
                 # the most recent first: what starts from a posterior runs before the next one is trained,
                 # and rows come early.

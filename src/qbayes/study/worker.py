@@ -1,15 +1,26 @@
-"""A worker process: jobs as JSON lines on standard input, events on standard output, all else in its log."""
+"""A worker process: jobs as JSON lines on standard input, events on standard output, all else in its log.
 
+When the input ends, the one who gave the jobs is gone or wants it to stop: training stops behind its step and
+leaves a checkpoint, as at Ctrl-C, and the process leaves no work on its device. (Where processes share a GPU
+by NVIDIA's MPS, one that is killed amid its work can take all others with it.)
+"""
+
+import contextlib
 import json
 import os
 import queue
+import signal
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+import torch
+
 from qbayes.errors import Interrupted
+from qbayes.study.executors.base import PATIENCE
 from qbayes.study.store import Store, StoreFull
 from qbayes.study.work import perform
 from qbayes.study.workplace import Workplace
@@ -18,6 +29,15 @@ _LEFT_ALONE = 3  # exit code: the process that gave the jobs is gone
 
 
 def main() -> None:
+    # what a shell starts in its background is deaf to this signal, and so would be its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        _work()
+    except KeyboardInterrupt:
+        _leave()
+
+
+def _work() -> None:
     # what a library prints must not come between the events.
     events = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
@@ -36,6 +56,16 @@ def main() -> None:
 def _read(messages: "queue.Queue[dict[str, Any]]") -> None:
     for line in sys.stdin.buffer:
         messages.put(json.loads(line))
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(PATIENCE)
+    os._exit(_LEFT_ALONE)
+
+
+def _leave() -> None:
+    """End at once, with nothing under way on the device."""
+    with contextlib.suppress(RuntimeError):
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
     os._exit(_LEFT_ALONE)
 
 
@@ -50,7 +80,7 @@ def _perform(at: Workplace, job: str, payload: dict[str, Any], events: TextIO) -
         say("stopped", f"{error.got}")
         return
     except (Interrupted, KeyboardInterrupt):
-        os._exit(_LEFT_ALONE)
+        _leave()
     except BaseException:
         traceback.print_exc()
         raise

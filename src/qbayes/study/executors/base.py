@@ -12,6 +12,8 @@ from typing import Any, Literal
 from qbayes.registry import Shelf
 
 Kind = Literal["started", "done", "lost", "stopped"]
+# seconds that a worker has to stop by itself; then it is left, or killed.
+PATIENCE = 20.0
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Worker processes on this machine, each with its own torch and a fixed number of threads.
 
 A worker is a fresh interpreter that reads jobs as JSON lines and answers with events. When this process dies,
-however it dies, the pipe closes and its workers leave.
+however it dies, the pipe closes and its workers leave; they are let go in the same way.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadInput
-from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor, send_line
+from qbayes.study.executors.base import EXECUTORS, PATIENCE, Conditions, Event, Executor, send_line
 from qbayes.study.store import LOGS
 
 # an interpreter with torch, a network, its optimiser and a data set like MNIST.
@@ -64,7 +65,10 @@ class Local(Executor):
         return found
 
     def close(self) -> None:
-        for worker in (*self._free, *self._busy.values()):
+        workers = (*self._free, *self._busy.values())
+        for worker in workers:
+            worker.let_go()
+        for worker in workers:
             worker.stop()
 
     def _new(self) -> "_Worker":
@@ -106,9 +110,21 @@ class _Worker:
         self._job = job
         send_line(self._process, {"job": job, "payload": payload})
 
+    def let_go(self) -> None:
+        """It stops behind its step, by the end of its input."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
     def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """Wait until it is gone; one that does not go is killed."""
+        self.let_go()
+        try:
+            # it ends itself after its patience: this is for one that cannot.
+            self._process.wait(1.5 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
