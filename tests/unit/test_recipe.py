@@ -63,7 +63,8 @@ def test_a_data_set_may_have_a_recipe_of_its_own() -> None:
     ]
     plain, own = (one.provenance["quantised"] for one in made)
     assert (plain["teacher"], own["teacher"]) == (0.0, 1.0)
-    assert (plain["budget"]["learning_rate"], own["budget"]["learning_rate"]) == (1e-2, 2e-2)
+    assert plain["budget"]["learning_rate"] == 1e-2
+    assert own["budget"]["learning_rate"] == pytest.approx(3e-3 * 1.5**4)
     assert qb.qat_budget(task="cifar10") == RECIPES_OF_DATA["default", "cifar10"].settled(8)
     assert qat_recipe("paper", "classification", "cifar10") is QAT_RECIPES["paper"]
     assert qat_recipe("default", "regression", "nobody") is QAT_RECIPES["default/regression"]

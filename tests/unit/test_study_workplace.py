@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from qbayes.errors import BadInput
 from qbayes.study.store import Store
 from qbayes.study.workplace import DeviceLost, Workplace
 
@@ -26,10 +27,16 @@ def test_the_fault_of_a_run_is_recorded(error: Exception, tmp_path: Path) -> Non
     assert str(error) in (at.store.why_failed("float", KEY) or "")
 
 
-def test_a_lost_device_fails_no_run(tmp_path: Path) -> None:
+FAULT = "CUDA error: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [RuntimeError(FAULT), BadInput("the device must exist on this machine", f"cuda: {FAULT}", "use auto")],
+)
+def test_a_lost_device_fails_no_run(fault: Exception, tmp_path: Path) -> None:
     """After such a fault every call of the process fails: the next runs would be blamed for it too."""
     at = Workplace(Store(tmp_path))
-    fault = RuntimeError("CUDA error: an illegal memory access was encountered")
     with pytest.raises(DeviceLost):
         at.attempt("float", KEY, raising(fault))
     with pytest.raises(DeviceLost):

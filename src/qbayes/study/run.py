@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qbayes.errors import BadInput
+from qbayes.errors import BadInput, RunFailed
 from qbayes.study.answers import ROW
 from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor
 from qbayes.study.lend import Loan
@@ -21,6 +21,8 @@ from qbayes.training.fit import choose_device
 
 # a worker that dies may have been unlucky; a job that kills three is at fault itself.
 _ATTEMPTS = 3
+# … but if nothing comes to an end between so many deaths, it is not the jobs' fault.
+_IN_A_ROW = 10
 _PATIENCE = 0.5  # seconds between looks at the clock
 
 
@@ -183,6 +185,7 @@ class _Leader:
             for need in self._needs[job.id]:
                 self._users.setdefault(need, []).append(job.id)
         self._lost: dict[str, int] = {}
+        self._lost_in_a_row = 0
         self._ended: set[str] = set()
         self._working: dict[str, str] = {}
         self._begun = time.monotonic()
@@ -222,12 +225,21 @@ class _Leader:
         if event.kind == "lost":
             self._lose(event)
             return
+        self._lost_in_a_row = 0
         self._end(self._jobs[event.job])
 
     def _lose(self, event: Event) -> None:
+        self._lost_in_a_row += 1
+        if self._lost_in_a_row >= _IN_A_ROW:
+            raise RunFailed(
+                "workers must live to do their jobs",
+                f"{self._lost_in_a_row} died one after the other; the last: {event.text}",
+                "look at logs/ in the store and at the device, and run the same command again: it goes on",
+            )
         times = self._lost[event.job] = self._lost.get(event.job, 0) + 1
         if times < _ATTEMPTS:
-            self._ready.append(event.job)
+            # behind all others: where every worker dies, few have their three before the study stops.
+            self._ready.insert(0, event.job)
             return
         job = self._jobs[event.job]
         for stage, key in _blamed(job):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from qbayes.errors import Interrupted, QbayesError
+from qbayes.errors import BadInput, Interrupted, QbayesError
 from qbayes.integer.lower import lower
 from qbayes.integer.program import Program
 from qbayes.networks import Architecture
@@ -135,7 +135,9 @@ def _failure_of(do: Callable[[], None]) -> str | None:
     except FAILURES as error:
         if why_full(error) is not None:
             raise
-        if isinstance(error, RuntimeError) and str(error).startswith(_FAULT):
+        # one that is lost before it is used is refused by name.
+        refused = isinstance(error, BadInput) and f": {_FAULT}" in error.got
+        if refused or (isinstance(error, RuntimeError) and str(error).startswith(_FAULT)):
             raise DeviceLost(str(error)) from error
         return reason_of(error)
     return None
