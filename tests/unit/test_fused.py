@@ -311,13 +311,39 @@ def test_a_layer_called_twice_while_its_range_moves(fuse: bool, monkeypatch: pyt
 
 
 @runs_kernels
+def test_a_factor_comes_in_the_type_that_autocast_would_give_it() -> None:
+    """The cast is part of the kernel: the numbers and the gradients are those of a cast behind it."""
+    torch.manual_seed(0)
+    one, x = made(4, channels=5, scale=[0.1, 0.2, 0.3, 0.4, 0.5]), torch.randn(5, 7, 3, device=DEVICE)
+    g = torch.randn(5, 7, 3, device=DEVICE).bfloat16()
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    for factor in (True, False):
+        given = x.detach().requires_grad_()
+        one.zero_grad()
+        with pytest.MonkeyPatch.context() as patch, torch.autocast(DEVICE, torch.bfloat16):
+            patch.setattr(quantizer, "can_fuse", lambda *args: True)
+            y = one(given, factor=factor)
+        assert y.dtype == (torch.bfloat16 if factor else torch.float32)
+        y.bfloat16().backward(g)
+        assert given.grad is not None
+        assert one.scale.grad is not None
+        found.append((y.detach().float(), given.grad, one.scale.grad.clone()))
+    assert torch.equal(found[0][1], found[1][1])
+    assert torch.equal(found[0][2], found[1][2])
+    # Triton's interpreter cuts off what a device rounds.
+    torch.testing.assert_close(
+        found[0][0], found[1][0].bfloat16().float(), rtol=0 if ON_GPU else 2**-7, atol=0
+    )
+
+
+@runs_kernels
 def test_what_vmap_does_not_run_over_may_be_fused_inside() -> None:
     weight = torch.randn(3, 4, device=DEVICE, requires_grad=True)
     scale, zero = torch.full((), 0.3, device=DEVICE), torch.zeros((), device=DEVICE)
     x = torch.randn(5, 4, 2, device=DEVICE)
 
     def product(x: Tensor) -> Tensor:
-        return FusedFakeQuantize.apply(weight, scale, zero, -7, 7, None) @ x
+        return FusedFakeQuantize.apply(weight, scale, zero, -7, 7, None, weight.dtype) @ x
 
     out = torch.vmap(product)(x)
     rounded = (weight / 0.3).clamp(-7, 7).round().detach() * 0.3
@@ -341,7 +367,7 @@ def test_without_gradients(mode: Callable[[], AbstractContextManager[None]]) -> 
 def test_a_second_derivative_is_refused() -> None:
     x = torch.randn(4, device=DEVICE, requires_grad=True)
     scale, zero = torch.full((), 0.3, device=DEVICE), torch.zeros((), device=DEVICE)
-    y = FusedFakeQuantize.apply(x, scale, zero, -7, 7, None)
+    y = FusedFakeQuantize.apply(x, scale, zero, -7, 7, None, x.dtype)
     (slope,) = torch.autograd.grad((y**2).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.sum().backward()

@@ -15,7 +15,7 @@ from qbayes.quant.prepare import quantised_module
 from qbayes.quant.qat import quantize_members
 from qbayes.quant.quantisation import Quantisation, network_of
 from qbayes.quant.stacked import quantize_stacked
-from qbayes.quant.teacher import Imitation, Taught, blended, student_state
+from qbayes.quant.teacher import Imitation, Taught, blended, cast_once, student_state
 
 METHODS: dict[str, dict[str, Any]] = {
     "pointwise": {},
@@ -107,6 +107,23 @@ def test_the_share_is_between_labels_and_teacher() -> None:
     for share in (0.25, 1.0):
         wanted = (1 - share) * labels + share * imitation
         torch.testing.assert_close(Imitation(likelihood, share).nll(outputs, y), wanted)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_factors_that_are_cast_once_teach_what_autocast_teaches(method: str) -> None:
+    task = qb.load_task("digits")
+    posterior = fitted(method, Normalised(), task)
+    x = task.signature.transform.apply(next(task.batches("train", 16))[0])
+    teachers = [copy.deepcopy(posterior.networks[0]).train() for _ in range(2)]
+    cast_once(teachers[1], torch.bfloat16)
+    assert any(one.dtype == torch.bfloat16 for one in teachers[1].parameters())
+    found: list[Tensor] = []
+    for teacher in teachers:
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(teacher(x))
+    assert found[0].dtype == torch.bfloat16
+    assert torch.equal(found[0], found[1])
 
 
 def test_blended_rows_lie_between_a_row_and_the_one_before() -> None:

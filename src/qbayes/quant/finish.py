@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from qbayes.on_gpu import ALIGNMENT, laid_out
-from qbayes.quant import fused_kernels
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.finish_kernels import kernels
 from qbayes.quant.fused import can_fuse
@@ -27,6 +26,8 @@ from qbayes.quant.fused import can_fuse
 # numbers that a program holds.
 _TILE = 4096
 _LEAST_COLUMNS, _MOST_COLUMNS = 16, 1024
+# shares that are added at once: of the scale, and of each bias.
+_BLOCK, _ROWS = 1024, 64
 
 
 class FusedFinish(torch.autograd.Function):
@@ -70,8 +71,7 @@ class FusedFinish(torch.autograd.Function):
         with torch.cuda.device_of(x):
             given = (biases, x if bias is None else bias, scale, zero)
             kernels()[1][grid](x, g, dx, sums, *given, **numbers)
-            dp = None if served is None else _slope_of_scale(sums, scale, zero, high, served)
-        db = None if bias is None else biases.sum(0).to(bias.dtype)
+            db, dp = _gathered(sums, biases, bias, scale, zero, high, served)
         return dx, db, dp, None, None, None, None, None
 
 
@@ -127,10 +127,33 @@ def _program(
     return (-(-lines // rows),), numbers
 
 
-def _slope_of_scale(sums: Tensor, scale: Tensor, zero: Tensor, high: int, served: int) -> Tensor:
-    """∂p from the programs' shares of ∂S, by the kernel that all fake quantisers share."""
-    _, _, total = fused_kernels.kernels()
-    dp, blocks, width = torch.empty_like(scale), sums.numel(), 1024
-    size = {"LARGEST": LARGEST_SCALE, "STEPS": -(-blocks // width), "BLOCK": width}
-    total[(1,)](sums, dp, scale, zero, float(high), float(served), blocks, **size)
-    return dp
+def _gathered(
+    sums: Tensor,
+    biases: Tensor,
+    bias: Tensor | None,
+    scale: Tensor,
+    zero: Tensor,
+    high: int,
+    served: int | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """∂b and ∂p from the programs' shares, in one kernel; None of what is not there or not learned."""
+    db = None if bias is None else torch.empty_like(bias)
+    dp = None if served is None else torch.empty_like(scale)
+    if db is None and dp is None:
+        return None, None
+    channels = 0 if db is None else db.numel()
+    numbers = {
+        "channels": channels,
+        "LEARNED": dp is not None,
+        "LARGEST": LARGEST_SCALE,
+        "BLOCK": _BLOCK,
+        "STEPS": -(-sums.numel() // _BLOCK),
+        "ROWS": _ROWS,
+        "STEPS_OF_ROWS": -(-sums.numel() // _ROWS),
+        "COLUMNS": _LEAST_COLUMNS,
+    }
+    given = (sums if dp is None else dp, sums if db is None else db, scale, zero)
+    kernels()[2][(1 + -(-channels // _LEAST_COLUMNS),)](
+        sums, biases, *given, float(high), float(served or 1), sums.numel(), **numbers
+    )
+    return db, dp

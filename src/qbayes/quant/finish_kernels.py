@@ -113,13 +113,56 @@ def _differentiate(
         tl.store(sums + tl.program_id(0), tl.sum(tl.sum(terms, axis=1), axis=0))
 
 
+def _gather(
+    sums: tl.tensor,
+    biases: tl.tensor,
+    dp: tl.tensor,
+    db: tl.tensor,
+    scale: tl.tensor,
+    zero: tl.tensor,
+    high: tl.tensor,
+    served: tl.tensor,
+    programs: tl.tensor,
+    channels: tl.constexpr,
+    LEARNED: tl.constexpr,
+    LARGEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STEPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS_OF_ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+) -> None:
+    """∂p and ∂b from the programs' shares: the first program here has ∂p, each other some of the channels."""
+    if tl.program_id(0) == 0:
+        if LEARNED:
+            total = tl.zeros([BLOCK], dtype=tl.float32)
+            for step in range(STEPS):
+                at = step * BLOCK + tl.arange(0, BLOCK)
+                total += tl.load(sums + at, mask=at < programs, other=0.0)
+            p = tl.load(scale)
+            above = high - tl.load(zero)
+            root = tl.sqrt_rn(tl.where(above < 1.0, 1.0, above) * served)
+            slope = tl.where(tl.abs(p) <= LARGEST, tl.div_rn(tl.sum(total, axis=0), root), 0.0)
+            tl.store(dp, slope * tl.where(p > 0.0, 1.0, tl.where(p < 0.0, -1.0, 0.0)))
+    else:
+        channel = (tl.program_id(0) - 1) * COLUMNS + tl.arange(0, COLUMNS)
+        found = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+        for step in range(STEPS_OF_ROWS):
+            row = step * ROWS + tl.arange(0, ROWS)
+            here = (row < programs)[:, None] & (channel < channels)[None, :]
+            found += tl.load(biases + row[:, None] * channels + channel[None, :], mask=here, other=0.0)
+        slopes = tl.sum(found, axis=0)
+        tl.store(db + channel, slopes.to(db.dtype.element_ty), mask=channel < channels)
+
+
 @functools.cache
-def kernels() -> tuple[Any, Any]:
-    """``_finish`` and ``_differentiate`` as kernels, compiled when they are first called."""
+def kernels() -> tuple[Any, Any, Any]:
+    """``_finish``, ``_differentiate`` and ``_gather`` as kernels, compiled when they are first called."""
     triton = importlib.import_module("triton")
     globals()["tl"] = importlib.import_module("triton.language")
     globals()["scale_of"] = triton.jit(_scale_of)
     # one variant for each number of channels, whatever these are: none is compiled while a graph is recorded.
-    alike = ["scale", "zero", "bias", "sums", "biases", "low", "high", "lines"]
+    pointers = ["scale", "zero", "bias", "sums", "biases", "dp", "db"]
+    alike = [*pointers, "low", "high", "served", "lines", "programs"]
     jit = functools.partial(triton.jit, do_not_specialize=alike)
-    return jit(_finish), jit(_differentiate)
+    return jit(_finish), jit(_differentiate), jit(_gather)

@@ -36,18 +36,27 @@ _LARGE = 1 << 20
 
 
 class FusedFakeQuantize(torch.autograd.Function):
-    """``apply(x, scale, zero_point, low, high, served)``, on tensors for which ``can_fuse`` holds.
+    """``apply(x, scale, zero_point, low, high, served, dtype)``, on tensors for which ``can_fuse`` holds.
 
-    ``served`` is how many numbers share a learned scale, and None of a scale that is a constant.
+    ``served`` is how many numbers share a learned scale, and None of a scale that is a constant. ``dtype`` is
+    that of y: what a product in lower precision would make of it, in the same pass.
     """
 
     # of vmap no tensor comes here that it runs over, but others may, from inside.
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int, served: int | None) -> Tensor:
+    def forward(
+        x: Tensor,
+        scale: Tensor,
+        zero: Tensor,
+        low: int,
+        high: int,
+        served: int | None,
+        dtype: torch.dtype,
+    ) -> Tensor:
         x = laid_out(x, x)
-        y = torch.empty_like(x)
+        y = torch.empty_like(x, dtype=dtype)
         grid, numbers = _program(x, scale, low, high, served)
         with torch.cuda.device_of(x):
             kernels()[0][grid](x, y, scale, zero, **numbers)
@@ -64,7 +73,7 @@ class FusedFakeQuantize(torch.autograd.Function):
         ctx: Any, g: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, scale, zero = ctx.saved_tensors
-        low, high, served = ctx.how
+        low, high, served, _ = ctx.how
         _, differentiate, total = kernels()
         x, g = laid_out(x, x), laid_out(g, x)
         grid, numbers = _program(x, scale, low, high, served)
@@ -77,7 +86,7 @@ class FusedFakeQuantize(torch.autograd.Function):
                 width = max(_LEAST_BLOCK, min(_BLOCK, _power_of_2(blocks)))
                 size = {"LARGEST": LARGEST_SCALE, "STEPS": -(-blocks // width), "BLOCK": width}
                 total[(scale.numel(),)](sums, dp, scale, zero, float(high), float(served), blocks, **size)
-        return dx, dp, None, None, None, None
+        return dx, dp, None, None, None, None, None
 
 
 def _program(

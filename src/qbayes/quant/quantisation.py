@@ -28,7 +28,7 @@ from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quantised_module
 from qbayes.quant.recipe import OPTIMISERS, Optimiser
-from qbayes.quant.teacher import Imitation, Taught
+from qbayes.quant.teacher import Imitation, Taught, cast_once
 from qbayes.quant.traces import Traces
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
@@ -142,6 +142,8 @@ class Quantisation:
             return module
         device = next(module.parameters()).device
         teacher = copy.deepcopy(self.posterior.networks[member]).to(device)
+        if self.budget.bf16 and device.type == "cuda":
+            cast_once(teacher, torch.bfloat16)
         return Taught(copy.deepcopy(module), teacher, self.blend).train()
 
     @property

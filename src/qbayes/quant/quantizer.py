@@ -95,7 +95,8 @@ class Quantizer(nn.Module):
             self.register_buffer(PREFIX + name, value)
         self._state_names = tuple(state)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *, factor: bool = False) -> Tensor:
+        """``x`` on the grid; a ``factor`` of a product may come in the precision that autocast gives it."""
         if self.calibrating:
             self.calibrate(x.detach())
         elif self.training and self.observing:
@@ -103,20 +104,22 @@ class Quantizer(nn.Module):
         if not self.quantizing:
             return x
         if can_fuse(x, self.scale, self.zero_point, self.low, self.high, self.axis):
-            return self._fused(x)
+            return self._fused(x, factor)
         scale, zero = self.grid()
         if self.learned:
             scale = scale_gradient(scale, self._gradient_factor(x))
         return fake_quantize(x, self._along(scale, x), self._along(zero, x), self.low, self.high)
 
-    def _fused(self, x: Tensor) -> Tensor:
+    def _fused(self, x: Tensor, factor: bool) -> Tensor:
         """What ``forward`` computes, in one kernel."""
+        lower = factor and torch.is_autocast_enabled(x.device.type)
+        dtype = torch.get_autocast_dtype(x.device.type) if lower else x.dtype
         if self.learned:
             scale, zero, served = self.scale, self.zero_point, self._served(x)
         else:
             (scale, zero), served = self.grid(), None
         # torch leaves open what a function of ours gives.
-        return cast(Tensor, FusedFakeQuantize.apply(x, scale, zero, self.low, self.high, served))
+        return cast(Tensor, FusedFakeQuantize.apply(x, scale, zero, self.low, self.high, served, dtype))
 
     def finish(self, x: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor | None:
         """``forward(relu(x + bias))`` in one kernel, where one serves ``x``; else None: nothing is done.

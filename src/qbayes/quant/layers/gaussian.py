@@ -111,7 +111,8 @@ class GaussianWeights(GaussianLayer):
 
     def simulate(self, x: Tensor) -> Tensor:
         """Local reparametrisation with fake-quantised mean and deviation; the mean alone in evaluation."""
-        mean = apply_weights(self.geometry, x, self.quantizer(self.weight_mean), self.bias_mean)
+        weight = self.quantizer(self.weight_mean, factor=True)
+        mean = apply_weights(self.geometry, x, weight, self.bias_mean)
         sigma = self.sigma_quantizer(self.weight_sigma)
         spread = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
         if not self.training:

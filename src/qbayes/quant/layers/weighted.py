@@ -114,7 +114,7 @@ class PointWeights(nn.Module):
 
     def simulate(self, x: Tensor, *, with_bias: bool = True) -> Tensor:
         bias = self.bias if with_bias else None
-        return apply_weights(self.geometry, x, self.quantizer(self.weight), bias)
+        return apply_weights(self.geometry, x, self.quantizer(self.weight, factor=True), bias)
 
     def calibrate(self, name: str) -> None:
         """Set the range from the weights as they are."""
