@@ -22,6 +22,7 @@ from qbayes.quant.affine import (
     scale_gradient,
 )
 from qbayes.quant.finish import can_finish, finished
+from qbayes.quant.follow import Grid, can_follow, follow
 from qbayes.quant.fused import FusedFakeQuantize, can_fuse
 from qbayes.quant.quantizers import QUANTIZERS, State
 
@@ -215,6 +216,8 @@ class Quantizer(nn.Module):
             )
 
     def _update(self, x: Tensor) -> None:
+        if self._followed(x):
+            return
         if not self.weight:
             sane = self._see(x)
             self._set_grid(*self.rule.batch_range(self._state()), sane)
@@ -222,6 +225,17 @@ class Quantizer(nn.Module):
         least, most = x.aminmax()
         sane = torch.isfinite(least) & torch.isfinite(most)
         self._set_grid(*self._range_of_weights(x), sane)
+
+    def _followed(self, x: Tensor) -> bool:
+        """Whether kernels of ours served ``x``: those of plain extremes on an affine grid."""
+        whole = 1.0 if self.rule.extremes else None
+        pace = whole if self.weight else self.rule.pace
+        grid = Grid(self.scale, self.zero_point, self.ready, self.low, self.high)
+        if pace is None or self.symmetric or self.headroom or not can_follow(x, grid):
+            return False
+        follow(x, grid, {} if self.weight else self._state(), pace)
+        self.started = True
+        return True
 
     def _state(self) -> State:
         return {name: getattr(self, PREFIX + name) for name in self._state_names}

@@ -29,6 +29,10 @@ class RangeRule(ABC):
     learned: ClassVar[bool] = False
     # whether the range itself, and not only its grid, depends on the bits.
     needs_bits: ClassVar[bool] = False
+    # of a moving average of the batches' extremes, whose state is low, high and started: its constant.
+    pace: ClassVar[float | None] = None
+    # whether the range of weights is that of their extremes.
+    extremes: ClassVar[bool] = False
 
     bits: int
     signed: bool

@@ -18,6 +18,8 @@ class Ema(RangeRule):
     """Moving average of the extremes of the batches; of weights, their extremes now."""
 
     name = "ema"
+    pace = CONSTANT
+    extremes = True
 
     def init_state(self) -> State:
         return {"low": torch.zeros(()), "high": torch.zeros(()), "started": torch.zeros((), dtype=torch.bool)}

@@ -11,6 +11,7 @@ class MinMax(RangeRule):
     """Smallest and largest number of all batches, and 0."""
 
     name = "minmax"
+    extremes = True
 
     def init_state(self) -> State:
         # every range contains 0, so nothing is lost by starting there.

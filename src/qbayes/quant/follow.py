@@ -1,0 +1,71 @@
+r"""Ranges that follow the data of training, on a CUDA device in two kernels.
+
+A moving average of the extremes (``ema``, the paper's rule) takes some 35 operations on single numbers for
+each tensor of each step: to find the extremes, to see that they are finite, to move, and to make a grid.
+
+.. math::
+    a \leftarrow a + c\,(\min x - a), \qquad b \leftarrow b + c\,(\max x - b), \qquad
+    S = \frac{\max(b, 0) - \min(a, 0)}{q_{high} - q_{low}}, \qquad
+    Z = q_{low} - \mathrm{round}(\min(a, 0) / S)
+
+Weights are seen whole: theirs are the extremes now, c = 1. Batches that are not finite are passed over.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qbayes.on_gpu import ALIGNMENT, DTYPES, dense, in_memory, on_a_gpu, triton_works_on
+from qbayes.quant.affine import EMPTY_SCALE, LARGEST_SCALE, SMALLEST_SCALE
+from qbayes.quant.follow_kernels import kernels
+
+_BLOCK, _BLOCKS = 4096, 1024
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What moves: the grid of codes from ``first`` to ``last``, and whether data have set it."""
+
+    scale: Tensor
+    zero: Tensor
+    ready: Tensor
+    first: int
+    last: int
+
+
+def can_follow(x: Tensor, grid: Grid) -> bool:
+    """Whether the kernels serve these: one scale, and a tensor without gaps."""
+    if not on_a_gpu(x) or not in_memory(grid.scale) or grid.scale.numel() > 1:
+        return False
+    sound = x.dtype in DTYPES and x.numel() > 0 and x.data_ptr() % ALIGNMENT == 0
+    return sound and grid.scale.device == x.device and dense(x) and triton_works_on(x.device)
+
+
+@torch.no_grad()
+def follow(x: Tensor, grid: Grid, state: Mapping[str, Tensor], pace: float) -> None:
+    """Let the range of ``state`` (low, high, started) move towards ``x``, and the grid with it.
+
+    Without a state they are there at once.
+    """
+    blocks = -(-x.numel() // _BLOCK)
+    lows, highs = x.new_empty((2, blocks), dtype=torch.float32)
+    moving = (state["low"], state["high"], state["started"]) if state else (lows, highs, grid.ready)
+    numbers = {
+        "MOVES": bool(state),
+        "PACE": pace,
+        "EMPTY": EMPTY_SCALE,
+        "SMALLEST": SMALLEST_SCALE,
+        "LARGEST": LARGEST_SCALE,
+        "STEPS": -(-blocks // _BLOCKS),
+        "BLOCK": _BLOCKS,
+    }
+    # a flag is a byte.
+    flags = [flag.view(torch.uint8) for flag in (moving[2], grid.ready)]
+    ends = (float(grid.first), float(grid.last), blocks)
+    with torch.cuda.device_of(x):
+        kernels()[0][(blocks,)](x, lows, highs, x.numel(), BLOCK=_BLOCK)
+        kernels()[1][(1,)](
+            lows, highs, *moving[:2], flags[0], grid.scale, grid.zero, flags[1], *ends, **numbers
+        )

@@ -1,0 +1,138 @@
+"""Ranges that follow the data in two kernels: the range, the grid and the flags of the plain operations.
+
+The kernels run on a GPU, or on any machine by Triton's interpreter: ``TRITON_INTERPRET=1``.
+"""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import qbayes as qb
+from qbayes.quant import follow, quantizer
+from qbayes.quant.affine import EMPTY_SCALE
+from qbayes.quant.quantizer import Quantizer
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
+runs_kernels = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="needs a GPU or Triton's interpreter")
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+
+
+def seen(one: Quantizer, batches: list[Tensor], *, fuse: bool) -> dict[str, Tensor]:
+    """The buffers of a new quantiser after these batches, by one of the two ways."""
+    one.reset()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantizer, "can_follow", lambda x, grid: fuse)
+        for x in batches:
+            one.observe(x.to(DEVICE))
+    return {name: value.clone().cpu() for name, value in one.state_dict().items()}
+
+
+def check(one: Quantizer, batches: list[Tensor]) -> dict[str, Tensor]:
+    mine, plain = (seen(one.to(DEVICE), batches, fuse=fuse) for fuse in (True, False))
+    assert mine.keys() == plain.keys()
+    for name, value in mine.items():
+        if value.is_floating_point():
+            # a product and a sum may be one operation, rounded once.
+            torch.testing.assert_close(value, plain[name], rtol=1e-6, atol=0)
+        else:
+            assert torch.equal(value, plain[name]), name
+    return mine
+
+
+def activations(bits: int = 4, rule: str = "ema") -> Quantizer:
+    return Quantizer(bits, rule=rule, signed=False, symmetric=False)
+
+
+@runs_kernels
+@settings(deadline=None, max_examples=15)
+@given(
+    seed=st.integers(0, 2**16),
+    bits=st.integers(2, 8),
+    sizes=st.lists(st.sampled_from([1, 7, 4096, 5000]), min_size=1, max_size=3),
+    shift=st.sampled_from([-5.0, 0.0, 5.0]),
+)
+def test_a_moving_average_moves_as_the_plain_one(
+    seed: int, bits: int, sizes: list[int], shift: float
+) -> None:
+    torch.manual_seed(seed)
+    found = check(activations(bits), [torch.randn(size) + shift for size in sizes])
+    assert bool(found["ready"])
+    assert bool(found["observed_started"])
+
+
+@runs_kernels
+def test_weights_have_the_extremes_of_now() -> None:
+    torch.manual_seed(0)
+    for rule in ("ema", "minmax"):
+        one = Quantizer(4, rule=rule, signed=True, symmetric=False)
+        weights = torch.randn(6, 5, 3, 3).contiguous(memory_format=torch.channels_last)
+        found = check(one, [5 * weights, weights])
+        width = weights.max().double() - weights.min().double()
+        assert float(found["scale"]) == pytest.approx(float(width) / 15, rel=1e-6)
+
+
+@runs_kernels
+def test_what_is_not_finite_is_passed_over_and_zeros_have_a_scale() -> None:
+    good, bad = torch.randn(5000), torch.randn(5000)
+    bad[4999] = float("nan")
+    endless = torch.tensor([1.0, float("inf")])
+    assert not bool(check(activations(), [bad, endless])["ready"])
+    found = check(activations(), [good, bad, endless])
+    alone = seen(activations().to(DEVICE), [good], fuse=True)
+    assert all(torch.equal(value, alone[name]) for name, value in found.items())
+    assert float(check(activations(), [torch.zeros(3)])["scale"]) == EMPTY_SCALE
+
+
+@runs_kernels
+def test_many_blocks_and_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "_BLOCKS", 2)
+    torch.manual_seed(0)
+    x = torch.randn(5 * 4096 + 3)
+    found = check(activations(8), [x.bfloat16(), 2 * x.bfloat16()])
+    assert float(found["observed_high"]) == pytest.approx(1.01 * float(x.bfloat16().max()), rel=1e-5)
+
+
+def test_other_rules_grids_and_devices_stay_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def called(*given: object) -> None:
+        raise AssertionError("a kernel was called")
+
+    monkeypatch.setattr(quantizer, "follow", called)
+    x = torch.randn(30)
+    activations().observe(x)
+    monkeypatch.setattr(quantizer, "can_follow", lambda *given: True)
+    activations(rule="minmax").observe(x)
+    activations(rule="mse").observe(x)
+    Quantizer(4, rule="ema", signed=False, symmetric=True).observe(x)
+    Quantizer(4, rule="ema", signed=False, symmetric=False, headroom=0.1).observe(x)
+    with pytest.raises(AssertionError):
+        activations().observe(x)
+
+
+@needs_gpu
+def test_the_papers_recipe_on_a_gpu_gives_what_plain_operations_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = qb.load_task("digits")
+    budget = qb.Budget(epochs=2, batch_size=128, learning_rate=1e-3)
+    posterior = qb.fit(qb.network("lenet", task), task, qb.method("pointwise"), budget, device="cuda")
+    paper = qb.Precision.preset("paper")
+    calls: list[Tensor] = []
+
+    def noted(x: Tensor, *given: object) -> None:
+        calls.append(x)
+        follow.follow(x, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(quantizer, "follow", noted)
+    made = [qb.quantize(posterior, task, paper, budget, device="cuda", progress=False)]
+    assert calls
+    monkeypatch.setattr(quantizer, "can_follow", lambda *given: False)
+    made.append(qb.quantize(posterior, task, paper, budget, device="cuda", progress=False))
+    one, other = (made[index].members[0] for index in (0, 1))
+    for name, value in one.items():
+        if name.endswith("scale"):
+            torch.testing.assert_close(value, other[name], rtol=1e-3, atol=0)
