@@ -1,8 +1,6 @@
 """What every backend keeps to: its stated tolerance, determinism, and clear words where it cannot."""
 
-import importlib.util
 import math
-import os
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ from _pytest.mark.structures import ParameterSet
 
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
+from kernels import INTERPRETED, ON_GPU
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import BACKENDS, Backend, able, choose
 from qbayes.integer.compare import OpDistance, distances, record_ops, replay
@@ -20,8 +19,6 @@ from qbayes.integer.program import Program
 from qbayes.integer.verify import verify
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-ON_GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
 
 
 def why_skipped(name: str) -> str | None:

@@ -3,9 +3,7 @@
 The kernels run on a GPU, or on any machine by Triton's interpreter: ``TRITON_INTERPRET=1``.
 """
 
-import importlib.util
 import math
-import os
 
 import pytest
 import torch
@@ -13,15 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kernels import DEVICE, ON_GPU, runs_kernels
 from qbayes.quant import finish, quantizer
 from qbayes.quant.layers.base import UNLIMITED, Limits
 from qbayes.quant.layers.weighted import PointWeights, QuantWeighted
 from qbayes.quant.quantizer import Quantizer
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
-runs_kernels = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="needs a GPU or Triton's interpreter")
 RELU: Limits = (0.0, math.inf)
 
 

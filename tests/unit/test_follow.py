@@ -3,9 +3,6 @@
 The kernels run on a GPU, or on any machine by Triton's interpreter: ``TRITON_INTERPRET=1``.
 """
 
-import importlib.util
-import os
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,15 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import qbayes as qb
+from kernels import DEVICE, needs_gpu, runs_kernels
 from qbayes.quant import follow, quantizer
 from qbayes.quant.affine import EMPTY_SCALE
 from qbayes.quant.quantizer import Quantizer
-
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
-runs_kernels = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="needs a GPU or Triton's interpreter")
-needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 
 def seen(one: Quantizer, batches: list[Tensor], *, fuse: bool) -> dict[str, Tensor]:

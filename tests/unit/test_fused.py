@@ -3,9 +3,7 @@
 The kernels run on a GPU, or on any machine by Triton's interpreter: ``TRITON_INTERPRET=1``.
 """
 
-import importlib.util
 import math
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import qbayes as qb
+from kernels import DEVICE, ON_GPU, needs_gpu, runs_kernels
 from qbayes import on_gpu
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant import fused, quantizer
@@ -26,13 +25,6 @@ from qbayes.quant.quantisation import Quantisation
 from qbayes.quant.quantizer import Quantizer
 from qbayes.quant.stacked import quantize_stacked
 from qbayes.training.stacked_network import Stack
-
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
-
-runs_kernels = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="needs a GPU or Triton's interpreter")
-needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 

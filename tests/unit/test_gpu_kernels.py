@@ -4,9 +4,7 @@ They run on a GPU, or on any machine by Triton's interpreter: ``TRITON_INTERPRET
 serve is known without either.
 """
 
-import importlib.util
 import math
-import os
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -19,16 +17,12 @@ from torch import Tensor
 
 from handmade.programs import Maker
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
+from kernels import DEVICE, runs_kernels
 from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.integer import gpu
 from qbayes.integer.ops import Conv, Grids, Linear, Mask, Noise, Weighted, Weights
 from qbayes.integer.ops.base import Constants, type_of_codes
-
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
-runs_kernels = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="needs a GPU or Triton's interpreter")
 
 # seeds have 63 bits; a word of the generator's key has 32, and Triton has its own ways with 1.
 SEEDS = st.sampled_from([0, 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1]) | st.integers(0, 2**63 - 1)

@@ -3,24 +3,16 @@
 The kernels run on a GPU, or on any machine by Triton's interpreter: ``TRITON_INTERPRET=1``.
 """
 
-import importlib.util
-import os
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from kernels import DEVICE, ON_GPU, needs_gpu, runs_kernels
 from qbayes.posterior import reparametrise
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.reparametrise import LEAST_VARIANCE, reparametrised, squared
-
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
-runs_kernels = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="needs a GPU or Triton's interpreter")
-needs_gpu = pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
 
 
 def drawn(mean: Tensor, variance: Tensor, epsilon: Tensor, g: Tensor, *, fuse: bool) -> list[Tensor]:

@@ -1,7 +1,5 @@
 """Fused rescaling: the codes of ``Op.run``, by a GPU or by Triton's interpreter (``TRITON_INTERPRET=1``)."""
 
-import importlib.util
-import os
 from typing import Any
 
 import pytest
@@ -10,14 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kernels import DEVICE, ON_GPU, runs_kernels
 from qbayes.integer import rescale
 from qbayes.integer.ops import Add, Conv, Grids, Linear, Noise, Weights, combine, weighted
 from qbayes.quant.fixed_point import fixed_point
 
-ON_GPU = torch.cuda.is_available()
-DEVICE = "cuda" if ON_GPU else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
-pytestmark = pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="needs a GPU or Triton's interpreter")
+pytestmark = runs_kernels
 SINGLE = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
 
 
