@@ -2,6 +2,7 @@
 
 import functools
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,12 +50,22 @@ class Visit:
         self.page.wait_for_selector("body[data-state=ready], body[data-state=failed]")
         return self
 
+    def until(self, condition: str, given: Any = None) -> None:
+        """Wait for an expression of JavaScript, or a function of what is ``given``.
+
+        Playwright's own waiting evaluates text inside the page, which the page's policy forbids.
+        """
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while not self.page.evaluate(condition, given):
+            assert time.monotonic() < deadline, f"it never came: {condition}"
+            self.page.wait_for_timeout(20)
+
     def drawn(self, draws: int = 20) -> dict[str, Any]:
         """What every model says once each has made its draws."""
-        self.page.wait_for_function(
+        self.until(
             "draws => qbayesPage.state() === 'ready' && qbayesPage.input() !== null"
             " && Object.values(qbayesPage.answers()).every((one) => one.draws.length === draws)",
-            arg=draws,
+            draws,
         )
         return self.page.evaluate("qbayesPage.answers()")
 
@@ -67,9 +78,7 @@ class Visit:
 
     def told(self, words: str) -> str:
         """The message, once it has these words."""
-        self.page.wait_for_function(
-            "words => document.getElementById('message').textContent.includes(words)", arg=words
-        )
+        self.until("words => document.getElementById('message').textContent.includes(words)", words)
         return self.message
 
     def stroke(self, *points: tuple[float, float]) -> None:

@@ -133,13 +133,13 @@ def test_seed_and_draws_are_chosen_on_the_page(visit: Visit, digits: Exported) -
         visit.page.locator("#count").fill("7")
         check_classes(visit.drawn(7), digits.answers(visit.input(), draws=7, seed=123456789012))
         visit.page.locator("#again").click()
-        visit.page.wait_for_function("document.getElementById('seed').value !== '123456789012'")
+        visit.until("document.getElementById('seed').value !== '123456789012'")
         seed = int(visit.page.input_value("#seed"))
         again = visit.drawn(7)
         check_classes(again, digits.answers(visit.input(), draws=7, seed=seed))
         assert again["W8A8"]["draws"] != before["W8A8"]["draws"][:7]
         visit.page.locator("#models input[value=W4A4]").check()
-        visit.page.wait_for_function("document.getElementById('shown-name').textContent.includes('W4A4')")
+        visit.until("document.getElementById('shown-name').textContent.includes('W4A4')")
         visit.page.fill("#seed", "-1")
         visit.page.press("#seed", "Enter")
         assert "whole number" in visit.told("seed")
@@ -192,9 +192,7 @@ def test_a_dropped_image_is_read_as_it_is(visit: Visit, digits: Exported) -> Non
         np.testing.assert_allclose(visit.input(), wanted.ravel(), atol=1e-4)
         check_classes(found, digits.answers(visit.input(), draws=20, seed=0))
         visit.page.locator("#inverted").check()
-        visit.page.wait_for_function(
-            "first => Math.abs(qbayesPage.input()[0] - first) < 1e-3", arg=16 - wanted[0, 0]
-        )
+        visit.until("first => Math.abs(qbayesPage.input()[0] - first) < 1e-3", 16 - wanted[0, 0])
         drop(visit, b"no image at all", "broken.png")
         assert "“broken.png” cannot be read as an image" in visit.told("cannot be read")
 
@@ -206,9 +204,7 @@ def test_a_row_is_answered_as_python_does(visit: Visit, diabetes: Exported) -> N
         visit.drawn()  # of the mean row, without being asked
         visit.page.fill("#row", "\t".join(str(n) for n in x[0].tolist()))
         visit.page.press("#row", "Enter")
-        visit.page.wait_for_function(
-            "age => Math.abs(qbayesPage.input()[0] - age) < 1e-6", arg=float(x[0, 0])
-        )
+        visit.until("age => Math.abs(qbayesPage.input()[0] - age) < 1e-6", float(x[0, 0]))
         found, wanted = visit.drawn(), diabetes.answers(visit.input(), draws=20, seed=0)
         for name, predictive in wanted.items():
             scale = float(predictive.variance.sqrt())
@@ -243,7 +239,7 @@ def test_a_wrong_row_is_told(visit: Visit, diabetes: Exported, text: str, words:
         visit.page.click("#answer-row")
         visit.told(words)
         visit.page.click("#mean-row")
-        visit.page.wait_for_function("document.getElementById('message').hidden")
+        visit.until("document.getElementById('message').hidden")
 
 
 def test_a_damaged_model_is_told_and_the_others_answer(
@@ -259,7 +255,7 @@ def test_a_damaged_model_is_told_and_the_others_answer(
         assert "models/w4a4.onnx is damaged" in visit.message
         assert visit.page.locator("#models tbody tr").nth(2).locator("input").is_disabled()
         visit.page.locator("#example-list button").first.click()
-        visit.page.wait_for_function("qbayesPage.answers().W8A8.draws.length === 20")
+        visit.until("qbayesPage.answers().W8A8.draws.length === 20")
 
 
 def test_missing_files_are_told(visit: Visit, digits: Exported, tmp_path: Path) -> None:
