@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from qbayes.errors import BadInput
 from qbayes.study import stages
 from qbayes.study.plan import Plan, make_plan
 from qbayes.study.spec import Study
@@ -265,6 +266,11 @@ def test_members_count_as_networks_of_a_stack() -> None:
     # two networks would not be worth it, the twenty members of one posterior are.
     alone = diabetes(method=[method], training=[{"epochs": 40}], precision=["W8A8"])
     assert sizes(stacks_of(alone, Tasks(None)), alone.keys("quantised")) == [1]
+
+
+def test_blended_rows_without_a_teacher_are_refused_before_anything_runs() -> None:
+    with pytest.raises(BadInput, match="blended rows have no labels"):
+        tuned(precision=["W8A8"], quantise=[{"blend": 0.5, "teacher": 0.5}])
 
 
 def test_blended_rows_are_not_stacked() -> None:

@@ -66,13 +66,7 @@ class Quantisation:
         noise.check_seed(self.seed)
         _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
         check_share("teacher", self.teacher)
-        check_share("blend", self.blend)
-        if self.blend > 0 and self.teacher < 1:
-            raise BadInput(
-                "blended rows have no labels: only a teacher knows what they are",
-                f"blend={self.blend:g} and teacher={self.teacher:g}",
-                "give teacher=1, or blend=0",
-            )
+        check_blend(self.blend, self.teacher)
         if not isinstance(self.equalise, bool):
             raise BadInput("equalise must be true or false", f"{self.equalise!r}", "leave it out")
         if self.teacher > 0 and self.budget.compile:
@@ -266,6 +260,16 @@ def _check(posterior: NetworkPosterior, task: Task, precision: Precision, keep: 
 def check_share(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise BadInput(f"{name} must be a share from 0 to 1", f"{value!r}", "try 0.5")
+
+
+def check_blend(blend: float, teacher: float) -> None:
+    check_share("blend", blend)
+    if blend > 0 and teacher < 1:
+        raise BadInput(
+            "blended rows have no labels: only a teacher knows what they are",
+            f"blend={blend:g} and teacher={teacher:g}",
+            "give teacher=1, or blend=0",
+        )
 
 
 def _check_signature(signature: Signature, task: Task) -> None:

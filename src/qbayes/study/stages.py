@@ -14,6 +14,7 @@ from typing import Any
 
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
+from qbayes.quant.quantisation import check_blend
 from qbayes.study.sections import (
     EVALUATE,
     FLOAT,
@@ -166,6 +167,7 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     precision = precision_of(run["precision"])
     settings = quantise_of(run["quantise"], precision.fewest_bits, facts.kind, facts.name)
     mixed = mixed_of(run["quantise"])
+    check_blend(settings["blend"], settings["teacher"])
     if not settings["blend"]:
         # what is off leaves the keys as they were before there was such a thing.
         settings.pop("blend")
