@@ -73,6 +73,28 @@ def test_npz_single_array_and_absent_file(tmp_path: Path) -> None:
         load_task(str(tmp_path / "none.npz"))
 
 
+@pytest.mark.parametrize("lost", ["x_test", "y_test"])
+def test_inputs_without_targets_are_told_of_their_file(lost: str, tmp_path: Path) -> None:
+    path = write_npz(tmp_path / "a.npz")
+    with np.load(path) as held:
+        np.savez(path, **{name: held[name] for name in held.files if name != lost})
+    with pytest.raises(BadFile, match="without the other of x_test and y_test") as error:
+        load_task(str(path))
+    assert str(path) in str(error.value)
+
+
+def test_a_directory_that_hides_arrays_is_refused(tmp_path: Path) -> None:
+    """The comment of an entry claims to be as long as all entries behind it: readers do not count them."""
+    path = write_npz(tmp_path / "a.npz")
+    content = bytearray(path.read_bytes())
+    entries = [at for at in range(len(content)) if content[at : at + 4] == b"PK\x01\x02"]
+    hidden = len(content) - 22 - entries[2]
+    content[entries[1] + 32 : entries[1] + 34] = hidden.to_bytes(2, "little")
+    path.write_bytes(content)
+    with pytest.raises(BadFile, match="2 arrays of the 4 that were written"):
+        load_task(str(path))
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7), cut=st.booleans())
 def test_a_damaged_npz_is_refused_or_unchanged(place: int, bit: int, cut: bool, tmp_path: Path) -> None:

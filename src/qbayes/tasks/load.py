@@ -1,5 +1,6 @@
 """``load_task``: a task by its name, or from a ``.npz`` file."""
 
+import os
 import zipfile
 import zlib
 from dataclasses import replace
@@ -23,6 +24,9 @@ _NPZ_OPTIONS: dict[str, Any] = {
     "shifts": None,
 }
 _NPZ_NEEDED = ("x_train", "y_train")
+# bytes of a zip archive's last record, and the count in it that means: elsewhere.
+_ZIP_END, _ZIP_MANY = 22, 0xFFFF
+_NPZ_PAIRS = (("x_test", "y_test"), ("x_validation", "y_validation"))
 _NPZ_ARRAYS = (*_NPZ_NEEDED, "x_test", "y_test", "x_validation", "y_validation", "x_confusion")
 # all that numpy is known to raise on damaged bytes, pickles, and single arrays under this name.
 NUMPY_ERRORS = (
@@ -94,19 +98,38 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
+        written = _entries(path)
     except NUMPY_ERRORS as error:
         raise _bad_npz(path, f"it cannot be read: {error}") from error
     except OSError as error:
         raise BadFile(
             f"{path} must be a readable file", f"{error.strerror or error}", "check its path and rights"
         ) from error
+    if written not in (None, len(arrays)):
+        raise _bad_npz(path, f"{len(arrays)} arrays of the {written} that were written: it is damaged")
     for name in arrays:
         if name not in _NPZ_ARRAYS:
             raise BadFile(f"{path} must hold known arrays only", f"'{name}'", nearest(name, _NPZ_ARRAYS))
     absent = [name for name in _NPZ_NEEDED if name not in arrays]
     if absent:
         raise _bad_npz(path, f"no array {' or '.join(absent)}")
+    for pair in _NPZ_PAIRS:
+        held = [name for name in pair if name in arrays]
+        if len(held) == 1:
+            raise _bad_npz(path, f"{held[0]} without the other of {' and '.join(pair)}")
     return arrays
+
+
+def _entries(path: Path) -> int | None:
+    """How many arrays the archive's last record counts, where it says so.
+
+    A wrong length in the directory hides those behind it, and Python's reader does not count them.
+    """
+    with path.open("rb") as file:
+        file.seek(-min(_ZIP_END, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        record = file.read()
+    count = int.from_bytes(record[10:12], "little")
+    return count if record.startswith(b"PK\x05\x06") and count < _ZIP_MANY else None
 
 
 def _bad_npz(path: Path, got: str) -> BadFile:
