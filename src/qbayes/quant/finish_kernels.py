@@ -11,9 +11,12 @@ import functools
 import importlib
 from typing import Any
 
+from qbayes.quant import fused_kernels
+
 # triton.language: Triton looks a kernel's names up among its module's, where ``kernels`` puts it.
 tl: Any = None
 scale_of: Any = None
+slope_of: Any = None
 
 
 def _scale_of(
@@ -139,19 +142,16 @@ def _gather(
             for step in range(STEPS):
                 at = step * BLOCK + tl.arange(0, BLOCK)
                 total += tl.load(sums + at, mask=at < programs, other=0.0)
-            p = tl.load(scale)
-            above = high - tl.load(zero)
-            root = tl.sqrt_rn(tl.where(above < 1.0, 1.0, above) * served)
-            slope = tl.where(tl.abs(p) <= LARGEST, tl.div_rn(tl.sum(total, axis=0), root), 0.0)
-            tl.store(dp, slope * tl.where(p > 0.0, 1.0, tl.where(p < 0.0, -1.0, 0.0)))
+            found = slope_of(tl.sum(total, axis=0), tl.load(scale), tl.load(zero), high, served, LARGEST)
+            tl.store(dp, found)
     else:
         channel = (tl.program_id(0) - 1) * COLUMNS + tl.arange(0, COLUMNS)
-        found = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+        shares = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
         for step in range(STEPS_OF_ROWS):
             row = step * ROWS + tl.arange(0, ROWS)
             here = (row < programs)[:, None] & (channel < channels)[None, :]
-            found += tl.load(biases + row[:, None] * channels + channel[None, :], mask=here, other=0.0)
-        slopes = tl.sum(found, axis=0)
+            shares += tl.load(biases + row[:, None] * channels + channel[None, :], mask=here, other=0.0)
+        slopes = tl.sum(shares, axis=0)
         tl.store(db + channel, slopes.to(db.dtype.element_ty), mask=channel < channels)
 
 
@@ -161,6 +161,8 @@ def kernels() -> tuple[Any, Any, Any]:
     triton = importlib.import_module("triton")
     globals()["tl"] = importlib.import_module("triton.language")
     globals()["scale_of"] = triton.jit(_scale_of)
+    fused_kernels.kernels()  # gives its functions their language
+    globals()["slope_of"] = triton.jit(fused_kernels.of_parameter)
     # one variant for each number of channels, whatever these are: none is compiled while a graph is recorded.
     pointers = ["scale", "zero", "bias", "sums", "biases", "dp", "db"]
     alike = [*pointers, "low", "high", "served", "lines", "programs"]

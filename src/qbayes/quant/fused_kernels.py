@@ -14,6 +14,22 @@ from typing import Any
 
 # triton.language: Triton looks a kernel's names up among its module's, where ``kernels`` puts it.
 tl: Any = None
+slope_of: Any = None
+
+
+def of_parameter(
+    total: tl.tensor,
+    p: tl.tensor,
+    zero: tl.tensor,
+    high: tl.tensor,
+    served: tl.tensor,
+    LARGEST: tl.constexpr,
+) -> tl.tensor:
+    """∂p of a learned scale from the sum ∂S: sign(p) [|p| ≤ S_max] ∂S / √(N max(high − Z, 1))."""
+    above = high - zero
+    root = tl.sqrt_rn(tl.where(above < 1.0, 1.0, above) * served)
+    slope = tl.where(tl.abs(p) <= LARGEST, tl.div_rn(total, root), 0.0)
+    return slope * tl.where(p > 0.0, 1.0, tl.where(p < 0.0, -1.0, 0.0))
 
 
 def _round(
@@ -102,11 +118,8 @@ def _total(
     for step in range(STEPS):
         columns = step * BLOCK + tl.arange(0, BLOCK)
         total += tl.load(sums + row * blocks + columns, mask=columns < blocks, other=0.0)
-    p = tl.load(scale + row)
-    above = high - tl.load(zero + row)
-    root = tl.sqrt_rn(tl.where(above < 1.0, 1.0, above) * served)
-    slope = tl.where(tl.abs(p) <= LARGEST, tl.div_rn(tl.sum(total, axis=0), root), 0.0)
-    tl.store(dp + row, slope * tl.where(p > 0.0, 1.0, tl.where(p < 0.0, -1.0, 0.0)))
+    p, z = tl.load(scale + row), tl.load(zero + row)
+    tl.store(dp + row, slope_of(tl.sum(total, axis=0), p, z, high, served, LARGEST))
 
 
 @functools.cache
@@ -114,6 +127,7 @@ def kernels() -> tuple[Any, Any, Any]:
     """The three functions above as kernels, compiled when they are first called."""
     triton = importlib.import_module("triton")
     globals()["tl"] = importlib.import_module("triton.language")
+    globals()["slope_of"] = triton.jit(of_parameter)
     # one variant each, whatever these are: none is compiled while a graph is recorded.
     alike = ["scale", "zero", "sums", "dp", "low", "high", "served", "blocks"]
     jit = functools.partial(triton.jit, do_not_specialize=alike)
