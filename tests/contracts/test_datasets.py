@@ -394,3 +394,18 @@ def test_cifar_trains_augmented_unless_told_otherwise(data: Path) -> None:
     plain = load_task("cifar10", data, augment=False)
     assert plain.augment is None
     assert plain.fingerprint != load_task("cifar10", data).fingerprint
+
+
+def test_cifar_cuts_a_grey_square_out_where_asked(data: Path) -> None:
+    usual, cut = load_task("cifar10", data), load_task("cifar10", data, cutout=32)
+    assert cut.fingerprint != usual.fingerprint
+    assert cut.augment is not None
+    torch.manual_seed(0)
+    white = torch.full((64, 3, 32, 32), 255, dtype=torch.uint8)
+    covered = (cut.augment(white) == 121).float().mean()
+    # a square as large as the image covers 3/4 of it along each side on average, (3/4)² in all.
+    assert abs(float(covered) - 9 / 16) < 0.1
+    assert load_task("cifar10", data, cutout=0).fingerprint == usual.fingerprint
+    for wrong in ({"cutout": 33}, {"cutout": -1}, {"cutout": True}, {"cutout": 8, "augment": False}):
+        with pytest.raises(BadInput, match="side of a square"):
+            load_task("cifar10", data, **wrong)

@@ -16,7 +16,7 @@ from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.transform import Standardize
 from qbayes.tasks import Task
 from qbayes.tasks.arrays import Array
-from qbayes.tasks.augment import CropAndFlip
+from qbayes.tasks.augment import CropAndFlip, Cutout, InTurn
 from qbayes.tasks.moments import Moments, fit_standardize
 
 CPU = torch.device("cpu")
@@ -200,6 +200,29 @@ def test_crop_and_flip_gives_exactly_the_windows_of_the_padded_image() -> None:
     seen = {windows[tuple(row)] for row in out.flatten(1).tolist()}
     assert {s[0] for s in seen} == {s[1] for s in seen} == set(range(9))
     assert {s[2] for s in seen} == {True, False}
+
+
+@pytest.mark.parametrize("side", [1, 3, 4, 7])
+def test_cutout_paints_a_square_around_any_pixel_and_nothing_else(side: int) -> None:
+    """Each image lost exactly the square of one of its 6 · 5 centres, in all channels; all centres occur."""
+    image = torch.arange(1, 61, dtype=torch.uint8).view(1, 2, 6, 5)
+    squares = {}
+    for down in range(6):
+        for right in range(5):
+            painted, top, left = image.clone(), down - side // 2, right - side // 2
+            painted[..., max(top, 0) : top + side, max(left, 0) : left + side] = 200
+            squares[tuple(painted.flatten().tolist())] = (down, right)
+    torch.manual_seed(0)
+    out = Cutout(side, fill=200)(image.expand(2000, -1, -1, -1))
+    assert out.dtype == torch.uint8
+    seen = {squares[tuple(row)] for row in out.flatten(1).tolist()}
+    assert seen == set(squares.values())
+
+
+def test_augmentations_run_in_turn() -> None:
+    x = torch.zeros(3, 1, 4, 4)
+    both = InTurn((lambda x: x + 1, lambda x: x * 5))
+    assert torch.equal(both(x), torch.full_like(x, 5))
 
 
 def test_augmentation_runs_in_training_only_before_the_scale() -> None:

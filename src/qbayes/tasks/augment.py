@@ -32,3 +32,35 @@ class CropAndFlip:
         channel = torch.arange(channels, device=device)[None, :, None, None]
         padded = F.pad(x, (self.padding,) * 4, value=self.black)
         return padded[image, channel, from_row, from_column]
+
+
+@dataclass(frozen=True)
+class Cutout:
+    """A square of ``side`` pixels painted in ``fill``, its centre at any pixel (DeVries and Taylor, 2017).
+
+    What lies beyond the edge is cut off, so that some images keep most of themselves. Raw units as above.
+    """
+
+    side: int
+    fill: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows, _, height, width = x.shape
+        covered = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=x.device)
+        for size, shape in ((height, (1, 1, -1, 1)), (width, (1, 1, 1, -1))):
+            first = torch.randint(0, size, (rows, 1, 1, 1), device=x.device) - self.side // 2
+            along = torch.arange(size, device=x.device).view(shape)
+            covered = covered & (along >= first) & (along < first + self.side)
+        return torch.where(covered, torch.tensor(self.fill, dtype=x.dtype, device=x.device), x)
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """One augmentation after the other."""
+
+    parts: tuple[Augment, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x

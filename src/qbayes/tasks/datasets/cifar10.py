@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbayes.errors import BadFile
-from qbayes.tasks.augment import CropAndFlip
+from qbayes.errors import BadFile, BadInput
+from qbayes.tasks.augment import Augment, CropAndFlip, Cutout, InTurn
 from qbayes.tasks.base import Task
 from qbayes.tasks.dataset import DATASETS, Archive, Confusion, DataFile, Dataset, borrow
 
@@ -27,7 +27,10 @@ _FILES = {
     "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 }
 _CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-_RECORD = 1 + 3 * 32 * 32
+_SIDE = 32
+_RECORD = 1 + 3 * _SIDE * _SIDE
+# the mean of all training pixels, 0 … 255: about 0 where the network sees it.
+_GREY = 121.0
 _MOST_BYTES = 2**30
 
 
@@ -38,8 +41,10 @@ def load(
     validation: float = 0.1,
     seed: int = 0,
     augment: bool = True,
+    cutout: int = 0,
     confusion: Confusion = "auto",
 ) -> Task:
+    varied = augmentation(augment, cutout)
     parts = [read_records(path) for path in CIFAR10.need(data)]
     x_confusion, confusion_name = borrow("svhn", data, confusion)
     return Task.from_arrays(
@@ -50,11 +55,25 @@ def load(
         validation=validation,
         seed=seed,
         labels=_CLASSES,
-        augment=CropAndFlip(padding=4) if augment else None,
+        augment=varied,
         x_confusion=x_confusion,
         confusion_name=confusion_name,
         name="cifar10",
     )
+
+
+def augmentation(augment: bool, cutout: int) -> Augment | None:
+    """Of training images: windows, mirrors and, where asked for, a grey square of ``cutout`` pixels."""
+    if type(cutout) is not int or not 0 <= cutout <= _SIDE or (cutout and not augment):
+        raise BadInput(
+            f"cutout must be the side of a square, 0 … {_SIDE} pixels, of images that are augmented",
+            f"cutout={cutout!r} and augment={augment!r}",
+            "give 0 for none; 8 to 16 are usual",
+        )
+    window = CropAndFlip(padding=4)
+    if cutout:
+        return InTurn((window, Cutout(cutout, fill=_GREY)))
+    return window if augment else None
 
 
 def read_records(path: Path) -> tuple[Tensor, Tensor]:
@@ -69,7 +88,7 @@ def read_records(path: Path) -> tuple[Tensor, Tensor]:
     labels = records[:, 0].long()
     if int(labels.max()) >= len(_CLASSES):
         raise _damaged(path, f"a label {int(labels.max())}, above {len(_CLASSES) - 1}")
-    return records[:, 1:].reshape(-1, 3, 32, 32), labels
+    return records[:, 1:].reshape(-1, 3, _SIDE, _SIDE), labels
 
 
 def lend(data: Path) -> Tensor:
