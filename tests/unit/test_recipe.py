@@ -74,7 +74,8 @@ def test_a_data_set_may_have_a_recipe_of_its_own() -> None:
 def test_blended_rows_go_where_labels_come_back() -> None:
     recipe = QatRecipe({"learning_rate": 1e-2}, optimiser="sgd", teacher=1.0, equalise=False, blend=0.5)
     assert recipe.told()["blend"] == 0.5
-    assert recipe.told(teacher=0.5) == {"optimiser": "sgd", "teacher": 0.5, "equalise": False, "blend": 0.0}
+    told = recipe.told(teacher=0.5)
+    assert told == {"optimiser": "sgd", "teacher": 0.5, "equalise": False, "blend": 0.0, "match": False}
     # said by name it stands, and is refused where it is used.
     assert recipe.told(teacher=0.5, blend=0.25)["blend"] == 0.25
 

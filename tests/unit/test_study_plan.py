@@ -86,6 +86,7 @@ CHANGES = [
     ("precision.noise", 4, 1),
     ("quantise.epochs", 2, 1),
     ("quantise.keep", "best", 1),
+    ("quantise.match", True, 1),
     ("evaluate.draws", 5, 3),
     ("evaluate.seed", 1, 3),
     ("evaluate.backend", "onednn", 3),
@@ -109,6 +110,7 @@ def test_spelling_out_a_default_changes_no_key() -> None:
     assert keys_of(changed("task", {"name": "digits"})) == base
     assert keys_of(changed("precision", "W4A4")) == base
     assert keys_of(changed("quantise.blend", 0.0)) == base
+    assert keys_of(changed("quantise.match", False)) == base
 
 
 def test_the_order_of_keys_changes_nothing() -> None:
@@ -271,6 +273,11 @@ def test_members_count_as_networks_of_a_stack() -> None:
 def test_blended_rows_without_a_teacher_are_refused_before_anything_runs() -> None:
     with pytest.raises(BadInput, match="blended rows have no labels"):
         tuned(precision=["W8A8"], quantise=[{"blend": 0.5, "teacher": 0.5}])
+
+
+def test_a_regression_has_no_sharpness_to_match() -> None:
+    with pytest.raises(BadInput, match="only class scores"):
+        tuned(precision=["W8A8"], quantise=[{"match": True}])
 
 
 def test_blended_rows_are_not_stacked() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TOLD = (
     "precision", "budget", "task", "seed", "keep", "freeze", "teacher", "optimiser", "equalise",
-    "blend", "seconds", "device",
+    "blend", "match", "sharpness", "seconds", "device",
 )  # fmt: skip
 _PRECISION = re.compile(r"[Ww](\d+)[Aa](\d+)")
 
@@ -75,6 +75,10 @@ def quantize(
         float | None,
         typer.Option(help="Share of rows blended with others; only where all is learnt from the teacher."),
     ] = None,
+    match: Annotated[
+        bool | None,
+        typer.Option("--match/--no-match", help="Make class scores as sharp as the float network's."),
+    ] = None,
     task: Annotated[
         str | None, typer.Option(help="Task to train on; by default the one it was fitted on.")
     ] = None,
@@ -110,7 +114,7 @@ def quantize(
         preset,
         chosen,
         wanted.fewest_bits,
-        options.given(teacher=teacher, optimiser=optimiser, equalise=equalise, blend=blend),
+        options.given(teacher=teacher, optimiser=optimiser, equalise=equalise, blend=blend, match=match),
         options.given(
             epochs=epochs,
             batch_size=batch_size,

@@ -136,6 +136,11 @@ class _Walk:
             inner.run(row, self._lowered)
         heads = {head: self.alias.get(name, name) for head, name in inner.heads.items()}
         self.outputs = {"mean": heads[""]} if self.constant_heads else heads
+        # matched class scores: their codes are worth so much more, and so is the noise that made them.
+        for name in set(heads.values()):
+            self.grids[name] = self.grids[name].times(inner.sharpness)
+            if name in self.deviations:
+                self.deviations[name] *= float(inner.sharpness)
 
     def member(self) -> Member:
         return Member(

@@ -1,6 +1,7 @@
 """One float posterior at every width: what each place is worth, what it costs, and the best that fits."""
 
 import dataclasses
+import glob
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -11,9 +12,10 @@ from qbayes.integer.lower import lower
 from qbayes.integer.program import Program
 from qbayes.mixed.allocate import allocate
 from qbayes.mixed.costs import NetworkCosts, network_costs
-from qbayes.mixed.places import Place, free_places, sources
+from qbayes.mixed.places import ACTIVATION, Place, free_places, layer_of, sources
 from qbayes.mixed.sensitivity import Answers, Sensitivity, pooled
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.quant.between import is_narrow
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import Quantisation, network_of, settled
 from qbayes.quant.recipe import qat_recipe
@@ -36,8 +38,12 @@ class Measurement:
     ) -> None:
         self.posterior, self.task, self.base, self.widths = posterior, task, base, widths
         self.activations, self.device = activations, device
+        self._narrowed: list[str] = []
+        first = network_of(self._asked(self.at(widths[0])).prepared(0))
+        if activations:
+            # where a value is rounded on its way to the layers only at few bits, it is at all widths here.
+            self._narrowed = [layer for step in first.steps if is_narrow(layer := layer_of(step.name))]
         self.asked = {width: self._asked(self.at(width)) for width in widths}
-        first = network_of(next(iter(self.asked.values())).prepared(0))
         self.places = free_places(first, base, activations=activations)
         self._sources = sources(first)
         self.sensitivities: list[Sensitivity] = []
@@ -45,9 +51,9 @@ class Measurement:
 
     def at(self, width: int) -> Precision:
         """The base with all that is free at ``width``."""
-        return dataclasses.replace(
-            self.base, weight=width, activation=width if self.activations else self.base.activation
-        )
+        bits = width if self.activations else self.base.activation
+        by_name = {glob.escape(layer): {ACTIVATION: width} for layer in self._narrowed}
+        return dataclasses.replace(self.base, weight=width, activation=bits).with_overrides(by_name)
 
     def _asked(self, precision: Precision) -> Quantisation:
         how = qat_recipe(kind=self.task.kind, task=self.task.name)

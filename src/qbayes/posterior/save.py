@@ -240,6 +240,7 @@ def load_posterior(
             f"{type(error).__name__}: {error}",
             "refit or restore it",
         ) from None
+    members = [{**_added_later(module), **member} for member in members]
     _check_fits(module, members)
     return NetworkPosterior(
         module,
@@ -281,6 +282,15 @@ def _members(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor
     if sorted(members) != list(range(len(members))) or len(members) != count:
         raise ValueError(f"{count} members announced, {sorted(members)} found")
     return [members[index] for index in range(count)]
+
+
+def _added_later(module: nn.Module) -> dict[str, Tensor]:
+    """The buffers that files of earlier versions lack, by name, as a new network has them."""
+    found: dict[str, Tensor] = {}
+    for prefix, part in module.named_modules():
+        for name in getattr(part, "added_later", ()):
+            found[f"{prefix}.{name}" if prefix else name] = part.get_buffer(name)
+    return found
 
 
 def _check_fits(module: nn.Module, members: list[dict[str, Tensor]]) -> None:

@@ -32,3 +32,7 @@ class Coded:
     def moved(self, codes: Tensor) -> "Coded":
         """The same grid with codes that were moved or chosen, not computed."""
         return replace(self, codes=codes)
+
+    def times(self, factor: Tensor) -> "Coded":
+        """The same codes, each worth ``factor`` times as much."""
+        return replace(self, scale=self.scale * factor)

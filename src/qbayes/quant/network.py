@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -47,12 +47,17 @@ class QuantNetwork(nn.Module):
         self.heads = dict(heads)
         # part of the state: what was saved in training still has to settle where it is loaded.
         self.register_buffer("settled", torch.zeros((), dtype=torch.bool))
+        # of class scores: what ``qbayes.quant.match`` multiplies them by.
+        self.register_buffer("sharpness", torch.ones(()))
         self.register_load_state_dict_post_hook(_settle_loaded)
         self.is_calibrating = False
         # whether an evaluation has been found to have ranges.
         self._checked = False
 
     settled: Tensor
+    sharpness: Tensor
+    # buffers that posteriors saved by earlier versions lack: they had the values of a new network.
+    added_later: ClassVar[tuple[str, ...]] = ("sharpness",)
 
     def forward(self, x: Tensor) -> Tensor | dict[str, Tensor]:
         return self.run(x)
@@ -69,7 +74,11 @@ class QuantNetwork(nn.Module):
             values[step.name] = self._named(step, layer, inputs) if self.is_calibrating else layer(*inputs)
             if watch is not None and step.inputs:
                 watch(step, layer, inputs, values[step.name])
-        return self._answers(values)
+        return self._answers({name: self._sharpened(values[name]) for name in self.heads.values()})
+
+    def _sharpened(self, value: Tensor | Coded) -> Tensor | Coded:
+        """An answer times the sharpness: the same codes with another scale. Training knows nothing of it."""
+        return value.times(self.sharpness) if isinstance(value, Coded) else value
 
     def _answers(self, values: Mapping[str, Tensor | Coded]) -> Tensor | dict[str, Tensor]:
         answers = {head: _real(values[name]) for head, name in self.heads.items()}

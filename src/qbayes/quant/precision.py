@@ -17,8 +17,8 @@ from qbayes.quant.quantizers import QUANTIZERS
 Override = tuple[str, tuple[tuple[str, int | str | None], ...]]
 Overrides = tuple[Override, ...]
 
-BITS = ("weight", "activation", "input", "output", "noise", "sigma")
-FOLLOWS = {"input": "activation", "output": "activation", "sigma": "weight"}
+BITS = ("weight", "activation", "between", "input", "output", "noise", "sigma")
+FOLLOWS = {"between": "activation", "input": "activation", "output": "activation", "sigma": "weight"}
 AUTO = "auto"
 # the ends of the network: they may have more than 8 bits, and what they are for decides how many.
 ENDS = ("input", "output")
@@ -32,6 +32,7 @@ PAPER: Mapping[str, Any] = {
     "granularity": "tensor",
     "weight_range": "ema",
     "activation_range": "ema",
+    "between": None,
     "input": None,
     "output": None,
     "gaussian": "single",
@@ -52,6 +53,10 @@ class Precision:
     weighted layers alone read it, if need be through reshapes, permutations and slices, and where the sums of
     all of them fit 32 bits whatever their weights (129 inputs an output at W8). Other heads, and
     another input, have 8 then.
+
+    ``between`` are the bits of values that no layer multiplies (``qbayes.quant.between``): a branch before it
+    is added, what is averaged, joined or looked up. Where these are not more than ``activation``, or None,
+    all values have the bits of activations.
 
     ``noise`` are the bits of ε. ``gaussian="keep"`` gives the noise of Gaussian weights an
     accumulator of its own wherever the weights' grid would lose it; ``"single"`` rounds σ·ε on its own grid
@@ -75,6 +80,7 @@ class Precision:
     sigma: int | None = None
     gaussian: Literal["keep", "single"] = "keep"
     mask: Literal["exact", "product"] = "exact"
+    between: int | None = MOST_BITS
     overrides: Mapping[str, Mapping[str, int | str | None]] | Overrides = ()
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": PAPER}
@@ -173,8 +179,13 @@ class Precision:
 
     @classmethod
     def from_json(cls, data: object) -> "Precision":
-        """The precision that ``to_json`` described; anything else is refused."""
+        """The precision that ``to_json`` described; anything else is refused.
+
+        What was written before there was ``between`` had the bits of activations there.
+        """
         names = {field.name for field in dataclasses.fields(cls)}
+        if isinstance(data, Mapping) and "between" not in data:
+            data = {**data, "between": None}
         if not isinstance(data, Mapping) or set(data) != names:
             got = sorted(map(str, set(data) ^ names)) if isinstance(data, Mapping) else type(data).__name__
             raise _malformed(f"exactly the fields {', '.join(sorted(names))}", f"{got!s:.200}")

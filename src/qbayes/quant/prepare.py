@@ -15,6 +15,7 @@ from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
 from qbayes.quant.affine import MOST_BITS
+from qbayes.quant.between import widened
 from qbayes.quant.ends import WIDE_HEADROOM, WIDE_RULE, input_bits, output_bits
 from qbayes.quant.fold import fold, folded_bias, folded_weight
 from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
@@ -109,8 +110,9 @@ def quant_network(
             f"{type(network).__name__}, which computes nothing",
             "give a network with layers between its input and its output",
         )
+    wide = widened(graph, precision)
     precision.check_overrides([node.layer for node in graph.nodes if node.kind in COMPUTED])
-    built = Builder(graph, precision).build().to(device)
+    built = Builder(graph, precision, wide).build().to(device)
     _check_same(network, built, input_shape, device)
     return built
 
@@ -160,8 +162,8 @@ def _quantise_masks(graph: Graph) -> None:
 class Builder:
     """Makes the layer of each node."""
 
-    def __init__(self, graph: Graph, precision: Precision) -> None:
-        self.graph, self.precision = graph, precision
+    def __init__(self, graph: Graph, precision: Precision, wide: Mapping[int, int]) -> None:
+        self.graph, self.precision, self.wide = graph, precision, wide
         self.answers = graph.producers(graph.heads.values())
         self.weights: dict[int, nn.Module] = {}
 
@@ -175,7 +177,7 @@ class Builder:
     def out(self, node: Node) -> Quantizer:
         """The quantiser of a node's output."""
         at = self.precision.for_layer(node.layer)
-        bits = at.activation
+        bits = self.wide.get(id(node), at.activation)
         # the ends have bits of their own, but what is said of a layer by name comes first.
         if not self.precision.overrides_bits(node.layer, "activation"):
             if id(node) in self.answers:

@@ -40,6 +40,7 @@ def quantize(
     optimiser: Optimiser | None = None,
     equalise: bool | None = None,
     blend: float | None = None,
+    match: bool | None = None,
     device: str | torch.device = "auto",
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -52,15 +53,22 @@ def quantize(
     epochs and are frozen after; learned ones (lsq) are set by calibration and then trained. ``teacher`` is
     the share of the loss in which each draw imitates the float network's (``qbayes.quant.teacher``);
     ``equalise`` gives channels one range before anything is rounded (``qbayes.quant.equalise``); ``blend``
-    is the share of rows that are blended with others where the teacher is all there is to learn from. What is
-    not given is as the default recipe has it for this task or its kind (``qbayes.quant.recipe``).
+    is the share of rows that are blended with others where the teacher is all there is to learn from;
+    ``match`` makes class scores as sharp as the float network's on held-out rows (``qbayes.quant.match``).
+    What is not given is as the default recipe has it for this task or its kind (``qbayes.quant.recipe``).
     """
     known = (task.kind, task.name) if isinstance(task, Task) else ()
     recipe = qat_recipe("default", *known)
     precision = Precision() if precision is None else precision
     if budget is None and isinstance(precision, Precision):
         budget = recipe.settled(precision.fewest_bits)
-    said = {"teacher": teacher, "optimiser": optimiser, "equalise": equalise, "blend": blend}
+    said = {
+        "teacher": teacher,
+        "optimiser": optimiser,
+        "equalise": equalise,
+        "blend": blend,
+        "match": match,
+    }
     asked = Quantisation(
         posterior,
         task,

@@ -24,6 +24,7 @@ from qbayes.posterior.transform import Standardize
 from qbayes.provenance import device_name, versions
 from qbayes.quant.equalise import equalise
 from qbayes.quant.layers.gaussian import GaussianWeights
+from qbayes.quant.match import check_match, sharpness
 from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quantised_module
@@ -60,6 +61,7 @@ class Quantisation:
     optimiser: Optimiser = "sgd"
     equalise: bool = False
     blend: float = 0.0
+    match: bool = False
     _traces: Traces = field(default_factory=Traces, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Quantisation:
         _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
         check_share("teacher", self.teacher)
         check_blend(self.blend, self.teacher)
+        check_match(self.match, self.task.kind, self.task.name)
         if not isinstance(self.equalise, bool):
             raise BadInput("equalise must be true or false", f"{self.equalise!r}", "leave it out")
         if self.teacher > 0 and self.budget.compile:
@@ -94,6 +97,7 @@ class Quantisation:
             "optimiser": self.optimiser,
             "equalise": self.equalise,
             "blend": self.blend,
+            "match": self.match,
         }
 
     @property
@@ -171,11 +175,12 @@ class Quantisation:
         quantised = {
             **self.spec,
             "losses": losses,
+            "sharpness": 1.0,
             **more,
             "versions": versions(),
             "device": device_name(device),
         }
-        return NetworkPosterior(
+        made = NetworkPosterior(
             module.cpu(),
             _alike(module, members),
             posterior.signature,
@@ -184,6 +189,20 @@ class Quantisation:
             sites=posterior.sites,
             quantised=self.precision.to_json(),
         ).to(device)
+        if self.match:
+            self._sharpen(made, device)
+        return made
+
+    def _sharpen(self, made: NetworkPosterior, device: torch.device) -> None:
+        """Make the quantised posterior as sure as the float one, which stays where it was."""
+        home = self.posterior.device
+        try:
+            factor = sharpness(made, self.posterior.to(device), self.task)
+        finally:
+            self.posterior.to(home)
+        for network in made.networks:
+            network_of(network).sharpness.fill_(factor)
+        made.provenance["quantised"]["sharpness"] = factor
 
 
 def quickest_place(weights: int, device: torch.device) -> torch.device:

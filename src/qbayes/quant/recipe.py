@@ -15,8 +15,8 @@ PRESETS = ("default", "paper")
 
 @dataclass(frozen=True)
 class QatRecipe:
-    """The budget's options, the optimiser, the share of imitation, whether channels are equalised, and the
-    share of blended rows.
+    """The budget's options, the optimiser, the share of imitation, whether channels are equalised, the share
+    of blended rows, and whether class scores are made as sharp as the float network's.
 
     ``budget`` is that of 8 bits. With fewer, codes lie further apart, and the rate is ``growth^(8 − n)``
     times as large for the n bits of weights or activations, whichever are fewer.
@@ -28,13 +28,14 @@ class QatRecipe:
     equalise: bool
     growth: float = 1.0
     blend: float = 0.0
+    match: bool = False
 
     def told(self, **given: Any) -> dict[str, Any]:
         """All but the budget, as arguments of ``quantize``; what is ``given`` stands.
 
         Blended rows have no labels: they go where labels come back.
         """
-        names = ("optimiser", "teacher", "equalise", "blend")
+        names = ("optimiser", "teacher", "equalise", "blend", "match")
         how = {**{name: getattr(self, name) for name in names}, **given}
         return how if "blend" in given or how["teacher"] == 1 else {**how, "blend": 0.0}
 

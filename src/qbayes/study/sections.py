@@ -42,7 +42,7 @@ START = "start"
 # each layer has bits of its own, within the cost of the run's precision.
 MIXED = "mixed"
 # what else quantisation is told besides its budget: as the preset has it for the kind of task.
-OF_THE_RECIPE = ("teacher", "optimiser", "equalise", "blend")
+OF_THE_RECIPE = ("teacher", "optimiser", "equalise", "blend", "match")
 # sections in which a table of another name takes the place of the run's; elsewhere tables are merged.
 NAMED = ("task", "network", "method")
 _LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
@@ -118,8 +118,9 @@ def _check_quantise(value: Any) -> None:
         check_share(name, settings[name])
     if settings["optimiser"] not in OPTIMISERS:
         raise unknown_name("optimiser of quantise", str(settings["optimiser"]), OPTIMISERS)
-    if not isinstance(settings["equalise"], bool):
-        raise BadInput("equalise must be true or false", f"{settings['equalise']!r}", "leave it out")
+    for name in ("equalise", "match"):
+        if not isinstance(settings[name], bool):
+            raise BadInput(f"{name} must be true or false", f"{settings[name]!r}", "leave it out")
 
 
 def _check_evaluate(value: Any) -> None:

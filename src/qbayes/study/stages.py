@@ -14,6 +14,8 @@ from typing import Any
 
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
+from qbayes.quant.match import check_match
+from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_blend
 from qbayes.study.sections import (
     EVALUATE,
@@ -168,17 +170,27 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     settings = quantise_of(run["quantise"], precision.fewest_bits, facts.kind, facts.name)
     mixed = mixed_of(run["quantise"])
     check_blend(settings["blend"], settings["teacher"])
-    if not settings["blend"]:
+    check_match(settings["match"], facts.kind, facts.name)
+    for name in ("blend", "match"):
         # what is off leaves the keys as they were before there was such a thing.
-        settings.pop("blend")
+        if not settings[name]:
+            settings.pop(name)
     return {
         **settings,
         **({} if mixed is None else {MIXED: mixed}),
-        "precision": precision.to_json(),
+        "precision": _precision_values(precision),
         "budget": settings["budget"].to_json(),
         "seed": run["seed"],
         "threads": run["threads"],
     }
+
+
+def _precision_values(precision: Precision) -> dict[str, Any]:
+    """The precision without bits that change nothing, so that keys from before there were such ones stand."""
+    values = precision.to_json()
+    if precision.between is None or precision.between <= precision.activation:
+        values.pop("between")
+    return values
 
 
 def evaluate_values(run: Mapping[str, Any]) -> dict[str, Any]:
