@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import qbayes as qb
-from qbayes.errors import BadInput
+from qbayes.errors import BadInput, RunFailed
 from qbayes.integer.variance import variance_ratio
 from qbayes.posterior.predictive import CategoricalPredictive
-from qbayes.quant.match import least_divergence, some_rows
+from qbayes.quant.match import least_divergence, sharpness, some_rows
 from qbayes.quant.qat import quantize_members
 from qbayes.quant.quantisation import Quantisation, network_of
 from qbayes.quant.stacked import quantize_stacked
@@ -85,6 +85,38 @@ def test_nothing_is_sharper_than_the_limit() -> None:
     assert least_divergence(certain, scores) == pytest.approx(4.0, rel=1e-3)
     # scores without any information are no reason to be sharp.
     assert least_divergence(certain.flip(0), scores) == pytest.approx(0.25, rel=1e-3)
+
+
+@pytest.mark.parametrize("gap", [0.0, 40.0, 400.0])
+def test_where_any_factor_would_do_there_is_none(gap: float) -> None:
+    """Scores that are all equal, or all certain beyond what float64 can tell, are left as they are."""
+    scores = torch.tensor([gap, 0.0, 0.0], dtype=torch.float64).expand(2, 50, 3)
+    assert least_divergence(log_mean(scores), scores) == 1.0
+
+
+class Said:
+    """A posterior that gives these scores, whatever it is asked."""
+
+    is_stochastic = False
+    networks = (None,)
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores
+
+    def predict(self, x: Tensor, draws: int, seed: int) -> CategoricalPredictive:
+        return CategoricalPredictive.from_logits(self.scores)
+
+
+def test_rows_that_are_no_numbers_are_left_out_and_all_of_them_refused() -> None:
+    wanted: Tensor = torch.randn(1, 180, 3, generator=torch.Generator().manual_seed(0))
+    spoilt, half = wanted.clone(), wanted / 2
+    spoilt[:, :90] = math.nan
+    half[:, 100:120, 1] = math.nan
+    both: list[Any] = [Said(half), Said(spoilt)]
+    assert sharpness(both[0], both[1], clouds()) == pytest.approx(2, rel=1e-3)
+    nothing: Any = Said(torch.full_like(wanted, math.nan))
+    with pytest.raises(RunFailed, match="must be numbers"):
+        sharpness(both[0], nothing, clouds())
 
 
 def test_a_class_that_underflows_does_no_harm() -> None:

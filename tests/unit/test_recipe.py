@@ -80,6 +80,15 @@ def test_blended_rows_go_where_labels_come_back() -> None:
     assert recipe.told(teacher=0.5, blend=0.25)["blend"] == 0.25
 
 
+def test_sharpness_is_matched_by_those_who_imitate() -> None:
+    recipe = RECIPES_OF_DATA["default", "cifar10"]
+    assert recipe.told()["match"] is True
+    assert recipe.told(teacher=0.5)["match"] is False
+    assert recipe.told(teacher=0.0, match=True)["match"] is True
+    # a recipe of a data set is for what it was measured on.
+    assert qat_recipe("default", "regression", "cifar10") is QAT_RECIPES["default/regression"]
+
+
 def test_what_is_said_stands() -> None:
     task = line()
     budget = qb.Budget(epochs=1, batch_size=16, learning_rate=1e-3)

@@ -113,6 +113,23 @@ def test_spelling_out_a_default_changes_no_key() -> None:
     assert keys_of(changed("quantise.match", False)) == base
 
 
+@pytest.mark.parametrize("quantise", [{"mixed": "bit_operations"}, {}], ids=["bits by layer", "bits by name"])
+def test_bits_between_layers_count_where_some_have_fewer_bits(quantise: dict[str, Any]) -> None:
+    """At W8A8 they change nothing, unless some layers have bits of their own."""
+    named = {} if quantise else {"overrides": {"hidden": {"activation": 2}}}
+
+    def distinct(tuning: dict[str, Any], **more: Any) -> int:
+        found: set[str | None] = set()
+        for bits in ("none", 6, 8):
+            content = changed("precision", {"weight": 8, "activation": 8, "between": bits, **more})
+            content["run"]["quantise"] = {**content["run"]["quantise"], **tuning}
+            found.add(keys_of(content).quantised)
+        return len(found)
+
+    assert distinct(quantise, **named) == 3
+    assert distinct({}) == 1
+
+
 def test_the_order_of_keys_changes_nothing() -> None:
     turned = copy.deepcopy(CONTENT)
     turned["run"] = {

@@ -282,7 +282,13 @@ def _summary(precision: "Precision", budget: "Budget", source: "NetworkPosterior
         f"{precision.weight_range}\n"
         f"  activations  {precision.activation} bits, {precision.activation_scheme}, "
         f"{precision.activation_range}; input {ends.input_bits}, outputs {ends.output_bits} bits"
+        f"{_between(precision)}"
     )
+
+
+def _between(precision: "Precision") -> str:
+    bits = precision.between
+    return f", {bits} where nothing multiplies" if bits is not None and bits > precision.activation else ""
 
 
 def _print_result(

@@ -38,11 +38,15 @@ class Call:
 
 @dataclass(frozen=True)
 class NetworkCosts:
-    """The weighted calls of a network, the bytes of all else, and how many members there are."""
+    """The weighted calls of a network, the bytes of all else, and how many members there are.
+
+    ``passing`` are the bytes of ops that are not there at every width, by the layer whose bits decide.
+    """
 
     calls: tuple[Call, ...]
     rest: int
     members: int
+    passing: tuple[tuple[str, Mapping[int, int]], ...] = ()
 
     def total(self, bits: Bits) -> dict[str, float]:
         """Bytes of all members, and bit-operations of a row and draw."""
@@ -52,6 +56,8 @@ class NetworkCosts:
             read = bits.get(Place(ACTIVATION, call.source or ""), call.given)
             held += call.bytes[width]
             done += call.macs[width] * call.weight[width] * read
+        for layer, by_width in self.passing:
+            held += by_width[bits.get(Place(ACTIVATION, layer), max(by_width))]
         return {"bytes": self.members * held, "bit_operations": done}
 
 
@@ -79,4 +85,11 @@ def network_costs(
     weighted = {op.name for op in widest.ops if isinstance(op, Weighted)}
     # tables of functions are the longer the more bits they are read by: this is the most.
     rest = sum(op.bytes for name, op in by_width[max(programs)].items() if name not in weighted)
-    return NetworkCosts(calls, rest, members)
+    gone = dict.fromkeys(
+        name for ops in by_width.values() for name in ops if name not in by_width[max(programs)]
+    )
+    passing = tuple(
+        (layer_of(name), {width: ops[name].bytes if name in ops else 0 for width, ops in by_width.items()})
+        for name in gone
+    )
+    return NetworkCosts(calls, rest, members, passing)

@@ -12,10 +12,9 @@ from qbayes.integer.lower import lower
 from qbayes.integer.program import Program
 from qbayes.mixed.allocate import allocate
 from qbayes.mixed.costs import NetworkCosts, network_costs
-from qbayes.mixed.places import ACTIVATION, Place, free_places, layer_of, sources
+from qbayes.mixed.places import ACTIVATION, Place, free_places, narrowed, sources
 from qbayes.mixed.sensitivity import Answers, Sensitivity, pooled
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.quant.between import is_narrow
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import Quantisation, network_of, settled
 from qbayes.quant.recipe import qat_recipe
@@ -41,8 +40,8 @@ class Measurement:
         self._narrowed: list[str] = []
         first = network_of(self._asked(self.at(widths[0])).prepared(0))
         if activations:
-            # where a value is rounded on its way to the layers only at few bits, it is at all widths here.
-            self._narrowed = [layer for step in first.steps if is_narrow(layer := layer_of(step.name))]
+            # where values are rounded on their way to the layers at few bits, they are at all widths below 8.
+            self._narrowed = narrowed(first, base)
         self.asked = {width: self._asked(self.at(width)) for width in widths}
         self.places = free_places(first, base, activations=activations)
         self._sources = sources(first)

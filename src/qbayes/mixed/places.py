@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qbayes.quant.layers.base import Requantised
-from qbayes.quant.layers.elementwise import QuantInput
+from qbayes.quant.layers.elementwise import QuantInput, QuantNarrow
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
@@ -64,6 +64,14 @@ def free_places(network: QuantNetwork, precision: Precision, *, activations: boo
         if not precision.overrides_bits(place.layer, place.part)
         and (place.part == WEIGHT or (place.layer in read and place.layer not in answers))
     ]
+
+
+def narrowed(network: QuantNetwork, precision: Precision) -> list[str]:
+    """The layers that round a value on its way to those that multiply it, unless an override names them."""
+    found = [
+        layer_of(step.name) for step in network.steps if isinstance(network.layer(step.name), QuantNarrow)
+    ]
+    return [layer for layer in dict.fromkeys(found) if not precision.overrides_bits(layer, ACTIVATION)]
 
 
 def _computed(network: QuantNetwork, name: str) -> str:

@@ -86,7 +86,8 @@ class Answers:
         network = network_of(module)
         held = quantizers_of(network)
         for place in places:
-            with _rounding(network, held[place]):
+            # a value with no more bits than this width is not rounded on its way to the layers.
+            with _rounding(network, held.get(place, ())):
                 self._rounded.setdefault((place, width), []).extend(_draws(module, x, seeds))
 
     def sensitivities(self) -> list[Sensitivity]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qbayes.errors import BadInput
+from qbayes.errors import BadInput, RunFailed
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.predictive import CategoricalPredictive
 from qbayes.tasks import Task
@@ -32,13 +32,15 @@ SEED = 0
 _OCTAVES = 2.0
 _STEPS_AN_OCTAVE = 4
 _EXACT = 1e-4
+# nats that are no gain: where every row is certain, rounding would choose the factor.
+_NOTHING = 1e-9
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def check_match(match: object, kind: str, task: str) -> None:
     """Raise where a task of this kind and name has nothing to match."""
     if not isinstance(match, bool):
-        raise BadInput("match must be true or false", f"{match!r}", "leave it out")
+        raise BadInput("match must be true or false", f"{match!r}", "give one of them, or leave it out")
     if match and kind != "classification":
         raise BadInput(
             "only class scores have a sharpness to match", f"a {kind} on '{task}'", "give match=False"
@@ -53,7 +55,16 @@ def sharpness(quantised: NetworkPosterior, wanted: NetworkPosterior, task: Task)
     theirs, ours = (one.predict(x, draws, SEED) for one in (wanted, quantised))
     assert isinstance(theirs, CategoricalPredictive)
     assert isinstance(ours, CategoricalPredictive)
-    return least_divergence(theirs.log_mean.double(), ours.log_draws.double())
+    mean, scores = theirs.log_mean.double(), ours.log_draws.double()
+    # a probability of 0 has the logarithm −∞, which is a number to compare; NaN is not.
+    sound = ~(mean.isnan().any(-1) | scores.isnan().any(-1).any(0))
+    if not bool(sound.any()):
+        raise RunFailed(
+            "class scores must be numbers to be matched with the float network's",
+            f"NaN in all of {len(x)} rows",
+            "look at the float network's scores, or give match=False",
+        )
+    return least_divergence(mean[sound], scores[:, sound])
 
 
 def some_rows(task: Task, rows: int = ROWS) -> Tensor:
@@ -88,11 +99,14 @@ def least_divergence(wanted: Tensor, scores: Tensor) -> float:
 
     count = round(2 * _OCTAVES * _STEPS_AN_OCTAVE)
     places = [-_OCTAVES + index / _STEPS_AN_OCTAVE for index in range(count + 1)]
-    found = [divergence(place) for place in places]
-    nearest = places[min(range(len(found)), key=found.__getitem__)]
+    found = {place: divergence(place) for place in places}
+    nearest = min(places, key=found.__getitem__)
+    if not found[0.0] - found[nearest] > _NOTHING:
+        nearest = 0.0
     apart = 1 / _STEPS_AN_OCTAVE
     low, high = max(nearest - apart, -_OCTAVES), min(nearest + apart, _OCTAVES)
-    return 2.0 ** _least(divergence, low, high)
+    octave = _least(divergence, low, high)
+    return 2.0**octave if found[0.0] - divergence(octave) > _NOTHING else 1.0
 
 
 def _least(function: Callable[[float], float], low: float, high: float) -> float:

@@ -6,9 +6,12 @@ from typing import Any
 
 from torch import nn
 
+# a value rounded to fewer bits on its way to the layers that multiply it (``qbayes.quant.between``).
+NARROW = "narrow"
 # kinds that compute new numbers, and so get a quantiser of their own behind them.
 COMPUTED = frozenset(
     {"input", "weighted", "add", "mul", "concat", "average", "affine", "unary", "clamp", "reach", "product"}
+    | {NARROW}
 )
 # kinds that only move or choose codes: the grid of their input goes through.
 MOVED = frozenset({"max_pool", "reshape", "permute", "slice", "pad", "upsample", "mask", "dropout"})

@@ -143,11 +143,19 @@ class Precision:
 
     def for_layer(self, name: str) -> "Precision":
         """The precision of the layer ``name``: overrides that match it merged in, none left."""
+        return dataclasses.replace(self, **self._said_of(name), overrides=())
+
+    def for_narrow(self, name: str, narrow: str) -> "Precision":
+        """That of what narrows the layer ``name``: as it, but for the bits, and what its own name says."""
+        said = {**self._said_of(name), "activation": self.activation, **self._said_of(narrow)}
+        return dataclasses.replace(self, **said, overrides=())
+
+    def _said_of(self, name: str) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         for pattern, options in self._pairs:
             if fnmatchcase(name, pattern):
                 changes.update(options)
-        return dataclasses.replace(self, **changes, overrides=())
+        return changes
 
     def with_overrides(self, overrides: Mapping[str, Mapping[str, int | str | None]]) -> "Precision":
         """The precision with more overrides behind its own; options of the same pattern are merged."""
@@ -184,14 +192,13 @@ class Precision:
         What was written before there was ``between`` had the bits of activations there.
         """
         names = {field.name for field in dataclasses.fields(cls)}
-        if isinstance(data, Mapping) and "between" not in data:
-            data = {**data, "between": None}
-        if not isinstance(data, Mapping) or set(data) != names:
+        if not isinstance(data, Mapping) or set(data) | {"between"} != names:
             got = sorted(map(str, set(data) ^ names)) if isinstance(data, Mapping) else type(data).__name__
             raise _malformed(f"exactly the fields {', '.join(sorted(names))}", f"{got!s:.200}")
         if not isinstance(data["overrides"], list):
             raise _malformed("overrides as a list of pairs", f"{data['overrides']!r:.200}")
-        return cls(**{name: data[name] for name in names})
+        values: dict[str, Any] = {"between": None, **data}
+        return cls(**values)
 
     @property
     def _pairs(self) -> Overrides:

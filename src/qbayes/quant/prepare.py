@@ -15,7 +15,7 @@ from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
 from qbayes.quant.affine import MOST_BITS
-from qbayes.quant.between import widened
+from qbayes.quant.between import Widened, widen
 from qbayes.quant.ends import WIDE_HEADROOM, WIDE_RULE, input_bits, output_bits
 from qbayes.quant.fold import fold, folded_bias, folded_weight
 from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
@@ -27,6 +27,7 @@ from qbayes.quant.layers.elementwise import (
     QuantLookup,
     QuantMaskProduct,
     QuantMul,
+    QuantNarrow,
     QuantReach,
     QuantRescale,
 )
@@ -45,7 +46,7 @@ from qbayes.quant.layers.pool import QuantAverage
 from qbayes.quant.layers.single_grid import SingleGridWeights
 from qbayes.quant.layers.weighted import Geometry, PointWeights, QuantWeighted
 from qbayes.quant.network import QuantNetwork, Step
-from qbayes.quant.nodes import COMPUTED, Graph, Node
+from qbayes.quant.nodes import COMPUTED, NARROW, Graph, Node
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantizer import Quantizer
 from qbayes.quant.quantizers import QUANTIZERS
@@ -110,8 +111,9 @@ def quant_network(
             f"{type(network).__name__}, which computes nothing",
             "give a network with layers between its input and its output",
         )
-    wide = widened(graph, precision)
-    precision.check_overrides([node.layer for node in graph.nodes if node.kind in COMPUTED])
+    wide = widen(graph, precision)
+    named = [node.layer for node in graph.nodes if node.kind in COMPUTED]
+    precision.check_overrides([*named, *wide.layers])
     built = Builder(graph, precision, wide).build().to(device)
     _check_same(network, built, input_shape, device)
     return built
@@ -162,7 +164,7 @@ def _quantise_masks(graph: Graph) -> None:
 class Builder:
     """Makes the layer of each node."""
 
-    def __init__(self, graph: Graph, precision: Precision, wide: Mapping[int, int]) -> None:
+    def __init__(self, graph: Graph, precision: Precision, wide: Widened) -> None:
         self.graph, self.precision, self.wide = graph, precision, wide
         self.answers = graph.producers(graph.heads.values())
         self.weights: dict[int, nn.Module] = {}
@@ -177,7 +179,9 @@ class Builder:
     def out(self, node: Node) -> Quantizer:
         """The quantiser of a node's output."""
         at = self.precision.for_layer(node.layer)
-        bits = self.wide.get(id(node), at.activation)
+        if node.kind == NARROW:
+            at = self.precision.for_narrow(node.options["of"], node.layer)
+        bits = self.wide.bits.get(id(node), at.activation)
         # the ends have bits of their own, but what is said of a layer by name comes first.
         if not self.precision.overrides_bits(node.layer, "activation"):
             if id(node) in self.answers:
@@ -303,6 +307,7 @@ _MAKERS: dict[str, Callable[[Builder, Node], QuantLayer]] = {
     "average": lambda b, n: QuantAverage(n.options, b.out(n), _limits(n)),
     "unary": lambda b, n: QuantLookup(n.options["function"], n.options["label"], b.out(n)),
     "clamp": _clamp,
+    NARROW: lambda b, n: QuantNarrow(b.out(n)),
     "reach": lambda b, n: QuantReach(n.options["value"], b.out(n)),
     "product": lambda b, n: QuantMaskProduct(b.out(n)),
     "mask": _mask,

@@ -155,7 +155,9 @@ class Quantisation:
 
     def fingerprint(self, member: int, begins: str) -> str:
         """Of a member's training, which began with the state of that hash."""
-        parts = json.dumps([self.spec, member, begins], sort_keys=True)
+        # the sharpness is found behind the training, which does not depend on it.
+        of_training = {name: value for name, value in self.spec.items() if name != "match"}
+        parts = json.dumps([of_training, member, begins], sort_keys=True)
         return hashlib.sha256(parts.encode()).hexdigest()
 
     def observes(self, epoch: int) -> bool:

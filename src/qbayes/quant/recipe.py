@@ -33,11 +33,12 @@ class QatRecipe:
     def told(self, **given: Any) -> dict[str, Any]:
         """All but the budget, as arguments of ``quantize``; what is ``given`` stands.
 
-        Blended rows have no labels: they go where labels come back.
+        Blended rows and the float network's sharpness belong to imitation: they go where labels come back.
         """
         names = ("optimiser", "teacher", "equalise", "blend", "match")
         how = {**{name: getattr(self, name) for name in names}, **given}
-        return how if "blend" in given or how["teacher"] == 1 else {**how, "blend": 0.0}
+        off = {} if how["teacher"] == 1 else {"blend": 0.0, "match": False}
+        return {**how, **{name: value for name, value in off.items() if name not in given}}
 
     def settled(self, bits: int, **overrides: Any) -> Budget:
         """The budget for so many bits; ``overrides`` stand as given."""
@@ -103,7 +104,7 @@ def qat_recipe(preset: str = "default", kind: str = "classification", task: str 
     """The recipe of a preset for the task of that name, or for tasks of this kind."""
     if preset not in PRESETS:
         raise unknown_name("preset of quantisation", preset, PRESETS)
-    own = RECIPES_OF_DATA.get((preset, task))
+    own = RECIPES_OF_DATA.get((preset, task)) if kind == "classification" else None
     return own or QAT_RECIPES.get(f"{preset}/{kind}", QAT_RECIPES[preset])
 
 

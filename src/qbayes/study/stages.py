@@ -178,17 +178,21 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     return {
         **settings,
         **({} if mixed is None else {MIXED: mixed}),
-        "precision": _precision_values(precision),
+        "precision": _precision_values(precision, mixed),
         "budget": settings["budget"].to_json(),
         "seed": run["seed"],
         "threads": run["threads"],
     }
 
 
-def _precision_values(precision: Precision) -> dict[str, Any]:
-    """The precision without bits that change nothing, so that keys from before there were such ones stand."""
-    values = precision.to_json()
-    if precision.between is None or precision.between <= precision.activation:
+def _precision_values(precision: Precision, mixed: str | None) -> dict[str, Any]:
+    """The precision without bits that change nothing, so that keys from before there were such ones stand.
+
+    Where layers have bits of their own, by name or by their sensitivity, some may have fewer than most.
+    """
+    values, between = precision.to_json(), precision.between
+    equal = mixed is None and not values["overrides"]
+    if between is None or (equal and between <= precision.activation):
         values.pop("between")
     return values
 

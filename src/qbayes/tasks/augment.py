@@ -51,7 +51,7 @@ class Cutout:
             first = torch.randint(0, size, (rows, 1, 1, 1), device=x.device) - self.side // 2
             along = torch.arange(size, device=x.device).view(shape)
             covered = covered & (along >= first) & (along < first + self.side)
-        return torch.where(covered, torch.tensor(self.fill, dtype=x.dtype, device=x.device), x)
+        return x.masked_fill(covered, self.fill)
 
 
 @dataclass(frozen=True)

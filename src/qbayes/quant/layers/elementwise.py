@@ -208,6 +208,13 @@ class QuantRescale(Requantised):
         return self.coded(total, constants)
 
 
+class QuantNarrow(QuantRescale):
+    """The same numbers on fewer bits, for the layers that multiply them (``qbayes.quant.between``)."""
+
+    def simulate(self, x: Tensor) -> Tensor:
+        return self.finished(x)
+
+
 class QuantReach(QuantRescale):
     """A grid that reaches to ``value`` also where no data do: positions are about to be filled with it."""
 

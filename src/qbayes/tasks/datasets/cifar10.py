@@ -68,7 +68,7 @@ def augmentation(augment: bool, cutout: int) -> Augment | None:
         raise BadInput(
             f"cutout must be the side of a square, 0 … {_SIDE} pixels, of images that are augmented",
             f"cutout={cutout!r} and augment={augment!r}",
-            "give 0 for none; 8 to 16 are usual",
+            "give 0 for none, or 8 to 16 with augment=True",
         )
     window = CropAndFlip(padding=4)
     if cutout:
