@@ -2,6 +2,7 @@
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -300,6 +301,34 @@ def test_rows_are_cut_to_fit_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = post.predict(x, draws=4).draws
     monkeypatch.setattr("qbayes.posterior.network._ROWS_AT_ONCE", {("image", "cpu"): 6})
     torch.testing.assert_close(post.predict(x, draws=4).draws, whole, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", SITES)
+def test_rows_are_cut_so_that_their_largest_map_is_a_small_block(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest map of the network has 4 · 6 · 6 numbers a row; 20 rows × draws of it may pass at once."""
+    post, x = posterior(kind), torch.randn(80, 2, 6, 6)
+    assert post.predict(x[:40], draws=6).draws is not None
+    # few rows are not looked at.
+    assert post._largest_map == 0
+    wanted = post.predict(x, draws=6).draws
+    assert post._largest_map == 4 * 6 * 6
+    passed: list[int] = []
+    run = NetworkPosterior._outputs
+
+    def counted(self: NetworkPosterior, *given: Any) -> Any:
+        passed.append(len(given[1]) * (len(given[2]) if self.is_stochastic else 1))
+        return run(self, *given)
+
+    monkeypatch.setattr(NetworkPosterior, "_outputs", counted)
+    monkeypatch.setattr("qbayes.posterior.network._NUMBERS_AT_ONCE", 20 * 4 * 6 * 6 + 5)
+    torch.testing.assert_close(post.predict(x, draws=6).draws, wanted, **CLOSE)
+    assert 18 <= max(passed) <= 20
+    # a batch that is asked for stands.
+    passed.clear()
+    post.predict(x, draws=6, batch_size=80)
+    assert max(passed) >= 80
 
 
 def test_the_posterior_owns_its_members() -> None:

@@ -10,11 +10,12 @@ import copy
 import math
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from qbayes import noise
@@ -31,6 +32,11 @@ _ROWS_AT_ONCE = {("image", "cpu"): 2048, ("image", "cuda"): 20480, ("vector", "c
 _DRAWS = 5
 _LARGEST = 1 << 19
 _PIXELS = 32 * 32
+# Numbers of the largest feature map on a CPU: 2^22 float32 are 16 MiB. The C library gives blocks beyond 32
+# back to the system, which fills each page with zeros before it gives it out again: half of the time of a
+# slim ResNet-18. With fewer rows than those below their maps are not looked at.
+_NUMBERS_AT_ONCE = 1 << 22
+_FEW_ROWS = 64
 # Weights drawn at once: 2^25 float32 are 128 MiB.
 _WEIGHTS_AT_ONCE = 1 << 25
 
@@ -68,6 +74,8 @@ class NetworkPosterior(Posterior):
         # twins of the networks with the channels last in memory, by identity: these stay as they are.
         self._lanes: dict[int, nn.Module] = {}
         self._plain_layout = False
+        # numbers of a row's largest feature map, once it was looked at.
+        self._largest_map = 0
 
     @property
     def network(self) -> nn.Module:
@@ -139,6 +147,9 @@ class NetworkPosterior(Posterior):
         for layer in gaussian_layers(network):
             weights |= layer.draw_weights(seed, ids)
         size = batch_size or self._rows_at_once(len(draws))
+        if batch_size is None and self.device.type == "cpu" and min(size, len(x)) > _FEW_ROWS:
+            self._look_at_maps(network, x, ids, seed, first_row, weights)
+            size = min(size, self._rows_that_fit(len(draws)))
         parts: list[Outputs] = []
         for start in range(0, len(x), size):
             inputs = self.signature.transform.apply(x[start : start + size].to(self.device))
@@ -225,6 +236,28 @@ class NetworkPosterior(Posterior):
         single = [one(draws[i], {site: w[i] for site, w in weights.items()}) for i in range(len(draws))]
         return pytree.tree_map(lambda *tensors: torch.stack(tensors), *single)
 
+    def _look_at_maps(
+        self,
+        network: nn.Module,
+        x: Tensor,
+        draws: Tensor,
+        seed: int,
+        first_row: int,
+        weights: Mapping[int, Tensor],
+    ) -> None:
+        """Note the size of a row's largest feature map, from two rows; all members have the same."""
+        if self._largest_map or len(self.signature.input_shape) == 1:
+            return
+        inputs = self.signature.transform.apply(x[:2])
+        with _LargestMap(inputs) as seen:
+            self._outputs(network, inputs, draws[:1], seed, first_row, _first_draw(weights))
+        self._largest_map = seen.numbers
+
+    def _rows_that_fit(self, draws: int) -> int:
+        """Rows whose largest feature maps, of all draws, are a block that the C library keeps."""
+        together = _NUMBERS_AT_ONCE // max(1, self._largest_map)
+        return max(1, together // (draws if self.is_stochastic else 1))
+
     def _rows_at_once(self, draws: int) -> int:
         form = "image" if len(self.signature.input_shape) > 1 else "vector"
         together = _ROWS_AT_ONCE.get((form, self.device.type), _LARGEST)
@@ -234,6 +267,27 @@ class NetworkPosterior(Posterior):
             # feature maps grow with the pixels; the numbers above are for 32 × 32.
             together = together * _PIXELS // max(_PIXELS, math.prod(self.signature.input_shape[1:]))
         return max(1, together // (draws if self.is_stochastic else 1))
+
+
+class _LargestMap(TorchFunctionMode):
+    """Watches what this thread computes of the rows ``inputs``: the most numbers of one row."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        super().__init__()
+        self.rows, self.numbers = len(inputs), inputs[0].numel()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        # what has no axis of the rows, such as drawn weights, does not grow with them.
+        if isinstance(out, Tensor) and out.ndim > 1 and len(out) == self.rows:
+            self.numbers = max(self.numbers, out.numel() // self.rows)
+        return out
+
+
+def _first_draw(weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    return {site: drawn[:1] for site, drawn in weights.items()}
 
 
 def _frozen(network: nn.Module, member: Mapping[str, Tensor]) -> nn.Module:
