@@ -14,10 +14,15 @@ def check_folder(place: Path, *, overwrite: bool) -> None:
         is_folder = place.is_dir()
         is_other = not is_folder and place.exists()
         is_full = is_folder and any(os.scandir(place))
+        # seen here, before any work: below a file no folder can be made.
+        above = next(parent for parent in place.absolute().parents if parent.exists())
+        is_below_a_file = not above.is_dir()
     except (OSError, ValueError) as error:
         raise _unwritable(place, error) from None
     if is_other:
         raise BadFile("the target must be a folder", f"the file {place}", "choose another path")
+    if is_below_a_file:
+        raise BadFile("the target must lie in a folder", f"{above}, a file", "choose another path")
     if is_full and not overwrite:
         raise BadFile(
             "the target must be a new or an empty folder",
