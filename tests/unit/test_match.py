@@ -68,7 +68,7 @@ def divergence(one: Any, other: Any, x: Tensor) -> float:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(-1.9, 1.9), st.integers(1, 6), st.floats(0.3, 6), st.integers(0, 99))
+@given(st.floats(0.01, 1.9), st.integers(1, 6), st.floats(0.3, 6), st.integers(0, 99))
 def test_a_known_factor_is_found(octave: float, draws: int, spread: float, seed: int) -> None:
     """Scores that are 1/c of the wanted ones, whatever constant they are off by, have c as their factor."""
     generator = torch.Generator().manual_seed(seed)
@@ -83,8 +83,9 @@ def test_nothing_is_sharper_than_the_limit() -> None:
     scores = torch.tensor([[[3.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
     certain = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64).log()
     assert least_divergence(certain, scores) == pytest.approx(4.0, rel=1e-3)
-    # scores without any information are no reason to be sharp.
-    assert least_divergence(certain.flip(0), scores) == pytest.approx(0.25, rel=1e-3)
+    # one that is always wrong should hedge, but that is not for a factor to say.
+    assert least_divergence(certain.flip(0), scores) == 1.0
+    assert least_divergence(log_mean(scores / 2), scores) == 1.0
 
 
 @pytest.mark.parametrize("gap", [0.0, 40.0, 400.0])
@@ -121,8 +122,8 @@ def test_rows_that_are_no_numbers_are_left_out_and_all_of_them_refused() -> None
 
 def test_a_class_that_underflows_does_no_harm() -> None:
     scores = torch.tensor([[[0.0, -math.inf], [2.0, 0.0]]], dtype=torch.float64)
-    found = least_divergence(log_mean(torch.tensor([[[0.0, -math.inf], [1.0, 0.0]]]).double()), scores)
-    assert found == pytest.approx(0.5, rel=1e-3)
+    found = least_divergence(log_mean(torch.tensor([[[0.0, -math.inf], [4.0, 0.0]]]).double()), scores)
+    assert found == pytest.approx(2, rel=1e-3)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -131,7 +132,7 @@ def test_a_matched_posterior_is_nearer_to_the_float_one_and_has_the_same_codes(m
     posterior = fitted(method, task)
     plain, matched = (calibrated(posterior, task, match=match) for match in (False, True))
     factor = matched.provenance["quantised"]["sharpness"]
-    assert abs(math.log2(factor)) > 0.05
+    assert factor > 1.02
     assert plain.provenance["quantised"]["sharpness"] == 1.0
     x = held_out(task)
     assert divergence(posterior, matched, x) < divergence(posterior, plain, x)
@@ -229,14 +230,14 @@ def test_training_and_a_stack_match_too() -> None:
     task = clouds()
     posterior = fitted("mcd", task)
     budget = qb.Budget(epochs=2, batch_size=64, learning_rate=5e-3, clip=1.0)
-    asked = [Quantisation(posterior, task, qb.Precision(3, 3), budget, seed, match=True) for seed in (0, 1)]
+    asked = [Quantisation(posterior, task, qb.Precision(2, 2), budget, seed, match=True) for seed in (0, 1)]
     stacked = quantize_stacked(asked, device="cpu")
     for one, found in zip(asked, stacked, strict=True):
         assert isinstance(found, qb.NetworkPosterior)
         alone = quantize_members(one, device="cpu", progress=False)
         factors = [made.provenance["quantised"]["sharpness"] for made in (found, alone)]
         assert factors[0] == pytest.approx(factors[1], rel=1e-2)
-        assert factors[0] != 1.0
+        assert factors[0] > 1.01
 
 
 def test_what_cannot_be_matched_is_refused() -> None:

@@ -4,12 +4,13 @@ Each draw of a quantised network imitates a draw of the float one, and hedges wh
 follow. The prediction is the mean over draws, which hedges once more: at three bits MC dropout comes out less
 sure than it should be, although its answers are hardly worse. The factor ``c`` that makes up for it is
 
-.. math:: \arg\min_c \sum_x \mathrm{KL}(\bar p_{float}(x) \,\|\, \bar p_c(x)), \qquad
+.. math:: \arg\min_{c \ge 1} \sum_x \mathrm{KL}(\bar p_{float}(x) \,\|\, \bar p_c(x)), \qquad
           \bar p_c = \frac{1}{D} \sum_d \mathrm{softmax}(c\, z_d)
 
 over validation rows, or training rows where there are none: the float posterior's prediction is the truth,
 labels are not looked at. In integers it is the scale of the output's codes: no operation, no code and no bit
-changes. (With labels in the place of the float posterior this is temperature scaling: Guo et al., ICML 2017.)
+changes. It only ever sharpens: where members that are very sure disagree with the float ones, as SGHMC's do,
+the least divergence asks for more hedging, and the calibration on labels pays for it. (With labels in the place of the float posterior this is temperature scaling: Guo et al., ICML 2017.)
 """
 
 import math
@@ -28,8 +29,8 @@ from qbayes.tasks import Task
 ROWS = 1024
 DRAWS = 10
 SEED = 0
-# a factor is sought from 2^−2 to 2^2: beyond that it is not the sharpness that is wrong.
-_OCTAVES = 2.0
+# a factor is sought up to 2^2: beyond that it is not the sharpness that is wrong.
+_OCTAVES = 2
 _STEPS_AN_OCTAVE = 4
 _EXACT = 1e-4
 # nats that are no gain: where every row is certain, rounding would choose the factor.
@@ -84,7 +85,7 @@ def some_rows(task: Task, rows: int = ROWS) -> Tensor:
 
 
 def least_divergence(wanted: Tensor, scores: Tensor) -> float:
-    """The factor c with the least ``KL(wanted ‖ mean of softmax(c · scores))``.
+    """The factor c ≥ 1 with the least ``KL(wanted ‖ mean of softmax(c · scores))``.
 
     ``wanted`` are log-probabilities ``(rows, classes)``; ``scores`` ``(draws, rows, classes)`` are logits, or
     log-probabilities, which differ from them by what a softmax forgets.
@@ -97,14 +98,11 @@ def least_divergence(wanted: Tensor, scores: Tensor) -> float:
         # where nothing is wanted nothing is lost: 0 · (−∞) is 0 here.
         return float(-(weights * mean.clamp_min(-1e30)).sum(-1).mean())
 
-    count = round(2 * _OCTAVES * _STEPS_AN_OCTAVE)
-    places = [-_OCTAVES + index / _STEPS_AN_OCTAVE for index in range(count + 1)]
+    places = [index / _STEPS_AN_OCTAVE for index in range(_OCTAVES * _STEPS_AN_OCTAVE + 1)]
     found = {place: divergence(place) for place in places}
     nearest = min(places, key=found.__getitem__)
-    if not found[0.0] - found[nearest] > _NOTHING:
-        nearest = 0.0
     apart = 1 / _STEPS_AN_OCTAVE
-    low, high = max(nearest - apart, -_OCTAVES), min(nearest + apart, _OCTAVES)
+    low, high = max(nearest - apart, 0.0), min(nearest + apart, float(_OCTAVES))
     octave = _least(divergence, low, high)
     return 2.0**octave if found[0.0] - divergence(octave) > _NOTHING else 1.0
 
