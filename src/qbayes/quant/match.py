@@ -10,7 +10,9 @@ sure than it should be, although its answers are hardly worse. The factor ``c`` 
 over validation rows, or training rows where there are none: the float posterior's prediction is the truth,
 labels are not looked at. In integers it is the scale of the output's codes: no operation, no code and no bit
 changes. It only ever sharpens: where members that are very sure disagree with the float ones, as SGHMC's do,
-the least divergence asks for more hedging, and the calibration on labels pays for it. (With labels in the place of the float posterior this is temperature scaling: Guo et al., ICML 2017.)
+the least divergence asks for more hedging, and the calibration on labels pays for it.
+
+(With labels in the place of the float posterior this is temperature scaling: Guo et al., ICML 2017.)
 """
 
 import math
