@@ -240,9 +240,13 @@ def test_without_the_offset_a_sum_next_to_a_half_comes_out_wrong(monkeypatch: py
 
 
 @pytest.mark.parametrize("multiplier", [0.5, 0.25, 0.375])
-def test_ties_are_exact_where_codes_are_few(multiplier: float) -> None:
-    """Ties to even lie on both sides of an edge: no offset serves them, and float64 rounds."""
-    make = Maker((2, 5, 5), bits=4)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_ties_are_exact_where_codes_or_sums_are_few(bits: int, multiplier: float) -> None:
+    """Ties to even lie on both sides of an edge: no offset serves them, and float64 rounds.
+
+    So also on 8 bits, where a sum's unit is so large a part of a code that many values have the same sum.
+    """
+    make = Maker((2, 5, 5), bits=bits)
     out = make.conv(make.input, 16, 1, relu=False)
     held = make.constants[0]["conv0"]
     held["multiplier"], shift = fixed_point(torch.full((16,), multiplier, dtype=torch.float64))

@@ -2,10 +2,11 @@
 
 - One sum: oneDNN rounds it itself, in float32, with an offset that keeps it off the edges between codes.
   Where that leaves room enough the codes are exact (``edges``).
-- Where it does not, and codes are few, the sum comes as it is and is rounded in float64 (``join``): a code is
-  a large step there, and a wrong one at an early layer is seen in the answer. With more codes there is hardly
-  ever room, and this would take a tenth longer for a large convolution and twice as long for a small one:
-  oneDNN rounds, and a code within about 2^−15 of an edge may differ by one.
+- Where it does not, and codes or sums are few, the sum comes as it is and is rounded in float64 (``join``):
+  few codes are large steps, and a wrong one at an early layer is seen in the answer; few sums (of few bits,
+  on 8) are many values with the same one, so that one at an edge is not rare. With more of both there is
+  hardly ever room, and this would take a tenth longer for a large convolution and twice as long for a small
+  one: oneDNN rounds, and a code within about 2^−15 of an edge may differ by one.
 - Two sums are always joined.
 """
 
@@ -22,6 +23,9 @@ from qbayes.integer.ops.weighted import Weighted
 from qbayes.quant.fixed_point import real
 
 _FEW_BITS = 5
+# of a code: what one more in the sum changes. With M of this size some 2^11 sums span 256 codes, and one of
+# them at an edge is one value in a thousand or two.
+_LARGE_UNIT = 2.0**-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +51,8 @@ def rounding(op: Weighted, grids: Grids, constants: Constants, in_bias: int, lar
     found = edges(constants, scales, grids.zero)
     bias = _largest_bias(op, constants, in_bias, largest * fan_in)
     is_clear = found.clear(bias * scales.double() + found.offset.abs())
-    if not is_clear and join.is_exact and grids.out_bits <= _FEW_BITS:
+    few = grids.out_bits <= _FEW_BITS or float(scales.abs().max()) >= _LARGE_UNIT
+    if not is_clear and join.is_exact and few:
         return Rounding(joined, join, True, "float32 cannot tell some of its codes apart")
     target = Target(scales.expand(channels).contiguous(), grids.zero, *ends, offset=found.offset)
     return Rounding((target,), None, is_clear)

@@ -1,9 +1,9 @@
 """Fast int8 on the CPU: oneDNN for convolutions and matrix products, C for everything between them.
 
 Sums are exact int32. Their rescaling is one float32 product instead of the reference's 31-bit integer one.
-Codes of up to 5 bits are the same all the same, as long as sums stay below 2^24 (``rounding``); of others one
-within about 2^−15 of a rounding edge may differ by one. ``Kernel.is_exact`` tells which it is. Where oneDNN
-cannot be right the op runs in exact integers, and ``report`` says why.
+Codes of up to 5 bits, and those of few sums, are the same all the same, as long as sums stay below 2^24
+(``rounding``); of others one within about 2^−15 of a rounding edge may differ by one. ``Kernel.is_exact``
+tells which it is. Where oneDNN cannot be right the op runs in exact integers, and ``report`` says why.
 """
 
 from collections.abc import Sequence
