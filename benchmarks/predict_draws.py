@@ -33,7 +33,8 @@ def posterior_of(name: str, method: str, task: qb.Task) -> qb.NetworkPosterior:
     members = None
     if method == "sghmc":
         members = [
-            {k: v + 1e-3 * torch.randn_like(v) for k, v in module.state_dict().items()} for _ in range(20)
+            {k: v + 1e-3 * torch.randn(v.shape).to(v.dtype) for k, v in module.state_dict().items()}
+            for _ in range(20)
         ]
     return qb.Posterior.from_trained(module, task.signature, members=members)
 
