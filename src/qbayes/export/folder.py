@@ -22,7 +22,9 @@ def check_folder(place: Path, *, overwrite: bool) -> None:
     if is_other:
         raise BadFile("the target must be a folder", f"the file {place}", "choose another path")
     if is_below_a_file:
-        raise BadFile("the target must lie in a folder", f"{above}, a file", "choose another path")
+        raise BadFile(
+            "the target folder must be writable", f"{above} on the way to it is a file", "choose another path"
+        )
     if is_full and not overwrite:
         raise BadFile(
             "the target must be a new or an empty folder",
