@@ -183,22 +183,32 @@ def test_ctrl_c_stops_with_130_and_the_same_command_goes_on(uninterrupted: Path,
     check_same([store], uninterrupted)
 
 
-def test_a_study_that_is_stopped_leaves_the_checkpoint_of_its_last_step(tmp_path: Path) -> None:
-    """Checkpoints are written once a minute: one that is there sooner was written to stop."""
-    text = SMALL.replace("training = {epochs = 2,", "training = {epochs = 100000,")
-    store = tmp_path / "store"
-    process = start("run", write_study(tmp_path, text), "--store", store, "--device", "cpu", "--workers", "1")
+def stopped_after(seconds: float, study: Path, store: Path) -> list[Path]:
+    """The checkpoints of a study that is stopped so long after its training was handed out."""
+    process = start("run", study, "--store", store, "--device", "cpu", "--workers", "1")
     deadline = time.monotonic() + 60
     while not list(store.glob("float/*")) and time.monotonic() < deadline:
         time.sleep(0.05)
     (worker,) = workers_of(process)
-    time.sleep(8)
+    time.sleep(seconds)
     assert not list(store.glob("float/*/checkpoint/*"))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert not Path(f"/proc/{worker}").exists()
-    (held,) = store.glob("float/*/checkpoint/*")
+    return list(store.glob("float/*/checkpoint/*"))
+
+
+def test_a_study_that_is_stopped_leaves_the_checkpoint_of_its_last_step(tmp_path: Path) -> None:
+    """Checkpoints are written once a minute: one that is there sooner was written to stop."""
+    study = write_study(tmp_path, SMALL.replace("training = {epochs = 2,", "training = {epochs = 100000,"))
+    found: list[Path] = []
+    for number, seconds in enumerate((8, 20, 40)):
+        found = stopped_after(seconds, study, tmp_path / f"store{number}")
+        # on a busy machine the worker may still be importing torch: then there is no step to keep.
+        if found:
+            break
+    (held,) = found
     tensors, values = read_checkpoint(held)
     assert values["epoch"] > 1
     assert any(name.startswith("module/") for name in tensors)
