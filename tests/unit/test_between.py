@@ -1,5 +1,7 @@
 """Bits of what no layer multiplies: who reads a value decides, and products see the bits of activations."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,8 +47,8 @@ def stripes() -> qb.Task:
     return qb.Task.from_arrays(x, y, x, y, kind="classification", name="stripes", validation=0.2)
 
 
-def fitted(task: qb.Task, network: nn.Module) -> qb.NetworkPosterior:
-    torch.manual_seed(0)
+def fitted(task: qb.Task, network: Callable[[], nn.Module]) -> qb.NetworkPosterior:
+    """From weights of the same seed: ``fit`` makes the network."""
     budget = qb.Budget(epochs=4, batch_size=32, learning_rate=0.01)
     return qb.fit(network, task, qb.method("pointwise"), budget, device="cpu", progress=False)
 
@@ -84,7 +86,7 @@ def computed(program: qb.Program) -> dict[str, Value]:
 @pytest.fixture(scope="module")
 def residual() -> tuple[qb.NetworkPosterior, qb.Task]:
     task = stripes()
-    return fitted(task, Residual()), task
+    return fitted(task, Residual), task
 
 
 @pytest.mark.parametrize("bits", [3, *(pytest.param(bits, marks=pytest.mark.full) for bits in (2, 4))])
@@ -208,7 +210,7 @@ def test_bits_by_layer_are_those_that_the_program_has(
 ) -> None:
     """What is assigned can be quantised, and costs what was said."""
     task = stripes()
-    posterior = fitted(task, network())
+    posterior = fitted(task, network)
     limit = qb.BitBudget(bit_operations=qb.Precision(widths[-1], widths[0]))
     found = qb.assign_bits(posterior, task, limit, base, widths=widths, rows=16, device="cpu")
     program = program_of(posterior, task, found.precision)
@@ -231,7 +233,7 @@ def test_bits_that_are_said_of_a_layer_that_narrows_are_kept_and_counted(residua
 @pytest.mark.parametrize("network", [Pooled, CalledTwice, OwnName])
 def test_where_a_value_parts_behind_a_move(network: type[nn.Module]) -> None:
     task = stripes()
-    posterior = fitted(task, network())
+    posterior = fitted(task, network)
     budget = qb.Budget(epochs=0, batch_size=256)
     quantised = qb.quantize(posterior, task, qb.Precision(3, 3), budget, device="cpu", progress=False)
     program = qb.lower(quantised)
@@ -262,7 +264,7 @@ def test_nearer_to_float(bits: int, residual: Any) -> None:
 def test_networks_of_layers_and_relus_alone_are_as_they_were() -> None:
     task = qb.load_task("digits")
     for name in ("lenet", "mlp"):
-        posterior = fitted(task, qb.network(name, task))
+        posterior = fitted(task, functools.partial(qb.network, name, task))
         one, two = (program_of(posterior, task, qb.Precision(3, 3, between=b)) for b in (8, None))
         for mine, theirs in zip(one.members, two.members, strict=True):
             assert mine.scales == theirs.scales

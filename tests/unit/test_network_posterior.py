@@ -309,7 +309,7 @@ def test_rows_are_cut_so_that_their_largest_map_is_a_small_block(
 ) -> None:
     """The largest map of the network has 4 · 6 · 6 numbers a row; 20 rows × draws of it may pass at once."""
     post, x = posterior(kind), torch.randn(80, 2, 6, 6)
-    assert post.predict(x[:40], draws=6).draws is not None
+    post.predict(x[:40], draws=6)
     # few rows are not looked at.
     assert post._largest_map == 0
     wanted = post.predict(x, draws=6).draws
