@@ -13,11 +13,12 @@ from torch import Tensor
 
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from qbayes.integer import int8_ops, ops
+from qbayes.integer import int8_trial, ops
 from qbayes.integer.backends.base import BACKENDS, choose
 from qbayes.integer.compare import OpDistance, compare_ops
 from qbayes.integer.edges import Edges
-from qbayes.integer.int8_ops import Shape, saturates, why_missing, why_wrong
+from qbayes.integer.int8_ops import Shape
+from qbayes.integer.int8_trial import saturates, why_missing, why_wrong
 from qbayes.integer.posterior import load
 from qbayes.integer.program import Program
 from qbayes.quant.fixed_point import fixed_point
@@ -74,7 +75,7 @@ def test_codes_that_saturate_a_naive_kernel_come_out_right(options: dict[str, ob
 )
 def test_without_the_correction_these_codes_come_out_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     _, program = saturating_program()
-    monkeypatch.setattr(int8_ops, "saturates", lambda _: False)
+    monkeypatch.setattr(int8_trial, "saturates", lambda _: False)
     wrong = {row.op: row.largest for row in too_far(compare_ops(program, "reference", "onednn", bright(8)))}
     assert len(wrong) >= 4
     assert max(wrong.values()) > 10
@@ -82,16 +83,17 @@ def test_without_the_correction_these_codes_come_out_wrong(monkeypatch: pytest.M
 
 EMULATED = """
 import sys
-from qbayes.integer import int8_ops
+from qbayes.integer import int8_trial
+from qbayes.integer.int8_ops import Shape
 from parity.test_onednn import bright, saturating_program, too_far
 from qbayes.integer.compare import compare_ops
 
-shape = int8_ops.Shape(16, 16, (3, 3), (6, 6), (1, 1), (1, 1), (1, 1))
-assert int8_ops.saturates(shape), "the emulated processor has no VNNI and must saturate"
+shape = Shape(16, 16, (3, 3), (6, 6), (1, 1), (1, 1), (1, 1))
+assert int8_trial.saturates(shape), "the emulated processor has no VNNI and must saturate"
 for options in ({}, {"grids": 1}, {"grids": 2}):
     program = saturating_program(**options)[1]
     assert not too_far(compare_ops(program, "reference", "onednn", bright(8))), options
-int8_ops.saturates = lambda _: False
+int8_trial.saturates = lambda _: False
 assert too_far(compare_ops(saturating_program()[1], "reference", "onednn", bright(8))), "no code saturated"
 print("right")
 """
@@ -323,9 +325,9 @@ def test_a_kernel_that_oneDNN_refuses_is_named(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("unsupported on this machine\nsecond line")
 
     shape = Shape(5, 7, (3, 3), (4, 4), (1, 1), (0, 0), (1, 1))
-    monkeypatch.setattr(int8_ops, "product", refuse)
-    why_wrong.cache_clear()
+    monkeypatch.setattr(int8_trial, "product", refuse)
+    int8_trial._why_failed.cache_clear()
     try:
-        assert why_wrong(shape) == "oneDNN cannot run it: unsupported on this machine"
+        assert why_wrong(shape, 3) == "oneDNN cannot run it: unsupported on this machine"
     finally:
-        why_wrong.cache_clear()
+        int8_trial._why_failed.cache_clear()

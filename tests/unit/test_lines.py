@@ -10,7 +10,8 @@ from qbayes.integer import ops
 from qbayes.integer.backends.base import choose
 from qbayes.integer.compare import compare_ops
 from qbayes.integer.int8 import drawn_codes, typed
-from qbayes.integer.int8_ops import whole_product, whole_product_is_exact
+from qbayes.integer.int8_ops import whole_product
+from qbayes.integer.int8_trial import whole_product_is_exact
 from qbayes.integer.kernels_build import kernels
 from qbayes.integer.lines import LinesKernel
 from qbayes.integer.ops import Linear, Weights

@@ -13,7 +13,7 @@ from handmade.programs import Maker
 from qbayes.errors import BadInput
 from qbayes.integer import ops
 from qbayes.integer.compare import compare_ops
-from qbayes.integer.int8_ops import why_missing
+from qbayes.integer.int8_trial import why_missing
 from qbayes.integer.ops.base import Grids, Noise
 from qbayes.integer.verify import verify
 from qbayes.quant.fixed_point import rounded_shift

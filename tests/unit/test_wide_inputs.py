@@ -14,7 +14,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.integer import ops
 from qbayes.integer.compare import record_ops
 from qbayes.integer.cost import cost
-from qbayes.integer.int8_ops import why_missing
+from qbayes.integer.int8_trial import why_missing
 from qbayes.quant.coded import Coded
 from qbayes.quant.layers.elementwise import QuantInput
 from qbayes.quant.layers.weighted import in_steps

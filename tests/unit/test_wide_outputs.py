@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import qbayes as qb
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer.compare import record_ops
-from qbayes.integer.int8_ops import why_missing
+from qbayes.integer.int8_trial import why_missing
 from qbayes.integer.kernels_build import kernels
 from qbayes.quant.coded import Coded
 from qbayes.quant.layers.base import QuantLayer

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from qbayes.bench.timing import Run
-from qbayes.integer.int8_ops import Shape, Target, pack, product, why_missing
+from qbayes.integer.int8_ops import Shape, Target, pack, product
+from qbayes.integer.int8_trial import why_missing
 from qbayes.integer.ops import Conv, Weighted
 from qbayes.integer.program import Program
 

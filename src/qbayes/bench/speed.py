@@ -25,7 +25,8 @@ from qbayes.bench.subjects import Subject, make_subject
 from qbayes.bench.timing import Times, affordable_draws, interleaved, stopwatch
 from qbayes.bench.worker import EXPECTED, Job, Worker, in_one_line
 from qbayes.errors import QbayesError, RunFailed
-from qbayes.integer.int8_ops import Shape, saturates
+from qbayes.integer.int8_ops import Shape
+from qbayes.integer.int8_trial import saturates
 from qbayes.integer.posterior import ProgramPosterior, load
 from qbayes.provenance import processor, versions
 from qbayes.quant.precision import Precision

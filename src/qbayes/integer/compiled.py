@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qbayes.integer import layout
 from qbayes.integer.backends.base import Drawn, Kernel
+from qbayes.integer.bounds import ACCUMULATOR_LIMIT
 from qbayes.integer.kernels_build import Kernels, addresses, threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise, Op
 from qbayes.integer.ops.combine import Add, Concat, Mul
@@ -261,7 +262,9 @@ def _mean_pool(
     assert isinstance(op, AvgPool)
     multiplier = constants["multiplier"]
     along = op.windows(shapes[0][1:])
-    if (largest_window(along) << 8) * int(multiplier.long().abs().max()) >= _EXACT:
+    # C sums codes that are not centred, in int32; the proof speaks of centred ones.
+    most = largest_window(along) * ((1 << grids.bits[0]) - 1)
+    if most > ACCUMULATOR_LIMIT or most * int(multiplier.long().abs().max()) >= _EXACT:
         return None
     factor = real(multiplier, constants["shift"].long()).contiguous()
     windows, step, ends, zero = (

@@ -15,7 +15,9 @@ from torch import Tensor
 from qbayes.integer import layout
 from qbayes.integer.backends.base import Drawn, Kernel
 from qbayes.integer.backends.reference import exact_kernel, rows_of_draws
-from qbayes.integer.int8_ops import LARGEST_WEIGHT, Packed, Shape, Target, pack, product, why_wrong
+from qbayes.integer.bounds import ACCUMULATOR_LIMIT
+from qbayes.integer.int8_ops import LARGEST_WEIGHT, Packed, Shape, Target, pack, product
+from qbayes.integer.int8_trial import weight_limit, why_wrong
 from qbayes.integer.kernels_build import kernels, threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise
 from qbayes.integer.ops.weighted import Conv, Linear, Weighted
@@ -41,12 +43,16 @@ def int8_form(op: Weighted, grids: Grids, constants: Constants, row: tuple[int, 
     """The fewest parts in which no sum saturates."""
     whole, largest, x_top = _shape(op, row), _largest_weight(op, constants), (1 << grids.bits[0]) - 1
     form = Form(whole, 1, LARGEST_WEIGHT, largest)
+    raw = x_top * largest * whole.fan_in
+    if raw > ACCUMULATOR_LIMIT:
+        return replace(form, why=f"sums of codes that are not centred could reach {raw}, above int32")
+    x_zero = _zero_in_product(whole, grids)
     for parts in range(1, _MOST_PARTS + 1 if whole.groups == 1 else 2):
         shape = whole.in_parts(parts)
-        reason = why_wrong(shape)
+        reason = why_wrong(shape, x_zero)
         if reason is not None:
             return Form(shape, parts, 0, largest, reason)
-        form = Form(shape, parts, shape.limit(x_top), largest)
+        form = Form(shape, parts, weight_limit(shape, x_top), largest)
         if largest <= parts * form.limit:
             return form
     why = f"weights up to ±{largest} are too large for int8 kernels, right up to ±{form.limit} here"
@@ -83,15 +89,14 @@ class Int8Kernel(Kernel):
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants, form: Form) -> None:
         shape, parts = form.shape, form.parts
-        # without padding the input's zero-point is a constant of the sum: −Z Σ w goes into the bias.
-        self._in_bias = 0 if any(shape.padding) else grids.zeros[0]
+        self._x_zero = _zero_in_product(shape, grids)
+        self._in_bias = grids.zeros[0] - self._x_zero
         self._rounding = rounding(op, grids, constants, self._in_bias, form.largest)
         how = "int8" if parts == 1 else "int8, weights in 2 parts"
         super().__init__(op, grids, typed(constants), how, _why_in_parts(form) or self._rounding.why)
         self.is_exact = self._rounding.is_exact
         self.weighted = op
         self._shape, self._parts, self._limit = shape, parts, form.limit
-        self._x_zero = grids.zeros[0] - self._in_bias
         self._zeros = torch.zeros(shape.channels_out, dtype=torch.int32)
         self._weight_zero = op.weights.zero(constants)
         self._points = None if op.is_stochastic else self._packed(constants["weight"], constants["bias"])
@@ -153,6 +158,14 @@ class Int8Kernel(Kernel):
     def _split(self, codes: Tensor) -> Tensor:
         """Centred int8 weights in the shape that oneDNN takes, in as many parts as needed."""
         return centred_parts(codes, self._weight_zero, self._parts, self._limit)
+
+
+def _zero_in_product(shape: Shape, grids: Grids) -> int:
+    """The zero-point that oneDNN takes from the input's codes.
+
+    Without padding it is a constant of the sum, and −Z Σ w goes into the bias.
+    """
+    return grids.zeros[0] if any(shape.padding) else 0
 
 
 def _why_in_parts(form: Form) -> str:

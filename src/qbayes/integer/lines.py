@@ -23,8 +23,8 @@ from qbayes.integer.int8_ops import (
     pack,
     product,
     whole_product,
-    whole_product_is_exact,
 )
+from qbayes.integer.int8_trial import whole_product_is_exact
 from qbayes.integer.kernels_build import Kernels, Matrix, addresses, threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise, type_of_codes
 from qbayes.integer.ops.weighted import Linear, Weighted

@@ -17,7 +17,7 @@ from qbayes.integer.backends.reference import exact_kernel
 from qbayes.integer.compiled import compiled_kernel
 from qbayes.integer.heap import keep_freed_memory
 from qbayes.integer.int8 import int8_kernel, why_not_bytes
-from qbayes.integer.int8_ops import why_missing
+from qbayes.integer.int8_trial import why_missing
 from qbayes.integer.kernels_build import kernels, threads_for
 from qbayes.integer.lines import LinesKernel, is_small
 from qbayes.integer.ops.base import Constants, Grids, Op

@@ -50,9 +50,11 @@ class Weights:
         fields.whole("the site of weights", self.site)
         if self.bias_site is not None:
             fields.whole("the bias_site of weights", self.bias_site)
-        if self.is_gaussian:
-            fields.one_of("affine, with these grids,", self.affine, (self.grids == 0,))
-            fields.one_of("per_channel, with these grids,", self.per_channel and self.grids == 0, (False,))
+        if not self.is_gaussian:
+            fields.one_of("the bias_site of weights that draw no noise", self.bias_site, (None,))
+            return
+        fields.one_of("affine, with these grids,", self.affine, (self.grids == 0,))
+        fields.one_of("per_channel, with these grids,", self.per_channel and self.grids == 0, (False,))
 
     @property
     def is_gaussian(self) -> bool:
