@@ -6,13 +6,19 @@ TEST := OMP_NUM_THREADS=1 $(RUN)/python -m pytest
 JOBS ?= 2
 # Each process takes a stretch of the tests and then from the others' ends: what a file trains is trained once.
 SHARED = -n $(JOBS) --dist worksteal
+# make fuzz: how many random programs, from which seed, on which backend (or c), with our C kernels on or off
+PROGRAMS ?= 1000
+SEED ?= 0
+TARGET ?= onednn
+KERNELS ?= on
 
-.PHONY: help demo test test-full lint format bench vendor wheel docs clean
+.PHONY: help demo test test-full fuzz lint format bench vendor wheel docs clean
 
 help:
 	@echo "make demo       two studies on embedded data, four methods, float to 2 bits; pages in runs/demo"
 	@echo "make test       the tests, without the long matrices (JOBS=$(JOBS) processes)"
 	@echo "make test-full  all tests"
+	@echo "make fuzz       random programs on a backend (PROGRAMS=$(PROGRAMS) TARGET=$(TARGET) KERNELS=$(KERNELS))"
 	@echo "make lint       ruff, pyright, import-linter"
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make bench      the benchmarks, one after the other"
@@ -44,6 +50,10 @@ test: .venv/.installed $(VENDORED)
 
 test-full: .venv/.installed $(VENDORED)
 	$(TEST) $(SHARED) -m "full or not full"
+
+fuzz: .venv/.installed
+	OMP_NUM_THREADS=1 QBAYES_INTEGER_KERNELS=$(KERNELS) PYTHONPATH=tests $(RUN)/python -m fuzz \
+		--programs $(PROGRAMS) --seed $(SEED) --target $(TARGET) --processes $(JOBS)
 
 lint: .venv/.installed
 	$(RUN)/ruff check .

@@ -59,10 +59,7 @@ class Maker:
         **options: object,
     ) -> str:
         shape = self.values[x].shape
-        axes = len(shape) - 1
-        repeated = [
-            (n,) * axes if isinstance(n, int) else tuple(n) for n in (kernel, stride, padding, dilation)
-        ]
+        repeated = _along(len(shape) - 1, kernel, stride, padding, dilation)
         weights = self._weights(options)
         name, out = self._names("conv")
         geometry = (shape[0], channels, *repeated, groups)
@@ -120,34 +117,34 @@ class Maker:
     def max_pool(
         self,
         x: str,
-        kernel: int = 2,
-        stride: int = 2,
-        padding: int = 0,
-        dilation: int = 1,
+        kernel: Along = 2,
+        stride: Along = 2,
+        padding: Along = 0,
+        dilation: Along = 1,
         ceil_mode: bool = False,
     ) -> str:
         name, out = self._names("max_pool")
-        axes = len(self.values[x].shape) - 1
-        window = [(n,) * axes for n in (kernel, stride, padding, dilation)]
+        window = _along(len(self.values[x].shape) - 1, kernel, stride, padding, dilation)
         return self._add(ops.MaxPool(name, (x,), out, *window, ceil_mode), lambda _: {}, same_grid=True)
 
     def avg_pool(
         self,
         x: str,
-        kernel: int = 2,
-        stride: int = 2,
-        padding: int = 0,
+        kernel: Along = 2,
+        stride: Along = 2,
+        padding: Along = 0,
         *,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
-        adaptive: int | None = None,
+        divisor: int | None = None,
+        adaptive: Along | None = None,
     ) -> str:
         name, out = self._names("avg_pool")
         shape = self.values[x].shape
         axes = len(shape) - 1
-        window = [(n,) * axes for n in (kernel, stride, padding)]
-        asked = None if adaptive is None else (adaptive,) * axes
-        op = ops.AvgPool(name, (x,), out, *window, ceil_mode, count_include_pad, None, asked)
+        window = _along(axes, kernel, stride, padding)
+        lengths = None if adaptive is None else _along(axes, adaptive)[0]
+        op = ops.AvgPool(name, (x,), out, *window, ceil_mode, count_include_pad, divisor, lengths)
         op.out_shape([shape])  # refuses a window that does not fit
         divisors = op.divisors(shape[1:])
         alike = bool((divisors == divisors.flatten()[0]).all())
@@ -309,6 +306,10 @@ class Maker:
             constants[op.name] = codes_for(zeros[op.output])
         self.ops.append(op)
         return op.output
+
+
+def _along(axes: int, *numbers: Along) -> list[tuple[int, ...]]:
+    return [(n,) * axes if isinstance(n, int) else tuple(n) for n in numbers]
 
 
 def _byte(number: int) -> Tensor:

@@ -3,10 +3,11 @@
 import ctypes
 import functools
 import itertools
+import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,10 +39,17 @@ def needs(*tools: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"not on this machine: {', '.join(missing)}")
 
 
-def run(command: Sequence[str | Path], seconds: int = 300) -> str:
+def run(
+    command: Sequence[str | Path], seconds: int = 300, environment: Mapping[str, str] | None = None
+) -> str:
     """Standard output of a command that must succeed."""
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=seconds, check=False
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+        env={**os.environ, **(environment or {})},
     )
     assert done.returncode == 0, (
         f"{' '.join(map(str, command))}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qbayes.integer.backends.base import choose
+from qbayes.integer.backends.base import Backend, choose
 from qbayes.integer.ops.base import Noise, Op
 from qbayes.integer.program import Program
 from qbayes.integer.run import Interpreter
@@ -71,7 +71,11 @@ def replay(
     program: Program, backend: str, record: Record, device: torch.device | str = "cpu"
 ) -> dict[str, list[Tensor]]:
     """What ``backend`` makes of the inputs in ``record``, in its order."""
-    chosen = choose(backend, program, torch.device(device))
+    return replay_on(choose(backend, program, torch.device(device)), record)
+
+
+def replay_on(chosen: Backend, record: Record) -> dict[str, list[Tensor]]:
+    """What a backend that is loaded already makes of the inputs in ``record``, in its order."""
     found: dict[str, list[Tensor]] = {}
     for name, calls in record.items():
         for seen in calls:

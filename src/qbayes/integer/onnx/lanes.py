@@ -202,13 +202,23 @@ class LimbLanes(Lanes):
                 upper, rest = self._divided(g, add_up(g, here))
                 carry = [upper]
                 rests.append(rest)
-        above = [
-            part if at == places else g.node("Mul", part, self.number(g, float(_BASE) ** (at - places)))
-            for at, part in sorted(sums.items())
-            if at >= places
-        ]
-        quotient = add_up(g, [*above, *carry])
+        quotient = add_up(g, [*self._above(g, sums, places), *carry])
         return g.node("Add", quotient, self._up(g, quotient, rests)) if rests else quotient
+
+    def _above(self, g: Graph, sums: dict[int, str], places: int) -> list[str]:
+        """``Σ sums_at 2^(10 (at − places))``, from the highest limb down.
+
+        Limbs of both signs cancel: one after the other they stay near the quotient, and worth 2^20 or 2^30
+        each they would leave 2^24. The rounding keeps OpenVINO from doing that all the same.
+        """
+        highest = max(sums, default=0)
+        total: str | None = None
+        for at in range(highest, places - 1, -1):
+            if total is not None:
+                total = g.node("Mul", g.node("Round", total), self.number(g, _BASE))
+            here = [*([] if total is None else [total]), *([sums[at]] if at in sums else [])]
+            total = add_up(g, here) if here else None
+        return [] if total is None else [total]
 
     def _up(self, g: Graph, quotient: str, rests: Sequence[str]) -> str:
         """1 where the rest is above a half, or is a half and the quotient is odd.

@@ -76,10 +76,7 @@ def _unpadded(g: Graph, site: Site, x: str) -> str:
     if isinstance(op, Conv) and any(op.padding) and (zero or _picks(op)):
         x = g.node("Pad", x, g.whole(0, 0, *op.padding, 0, 0, *op.padding), g.constant(np.uint8(zero)))
     if isinstance(op, Conv) and _picks(op):
-        axes = range(2, 2 + len(op.kernel))
-        ends = [np.iinfo(np.int64).max for _ in axes]
-        starts = g.whole(*(0 for _ in axes))
-        x = g.node("Slice", x, starts, g.whole(*ends), g.whole(*axes), g.whole(*op.stride))
+        x = _picked(g, op, x)
     if isinstance(op, Linear) and _in_columns(site):
         x = g.node("Reshape", x, g.whole(-1, op.features_in, 1, 1))
     scale = g.constant(np.float32(scales_of(site)[0]))
@@ -93,6 +90,14 @@ def _picks(op: Conv) -> bool:
     runs in float32.
     """
     return all(n == 1 for n in op.kernel) and any(n > 1 for n in op.stride)
+
+
+def _picked(g: Graph, op: Conv, x: str) -> str:
+    """Every n-th position of each axis, the borders already there."""
+    axes = range(2, 2 + len(op.kernel))
+    ends = [np.iinfo(np.int64).max for _ in axes]
+    starts = g.whole(*(0 for _ in axes))
+    return g.node("Slice", x, starts, g.whole(*ends), g.whole(*axes), g.whole(*op.stride))
 
 
 def _real_sums(
@@ -121,7 +126,18 @@ def _real_sums(
     if drawn:
         moved = g.node("Mul", add_up(g, drawn), g.constant(unit.astype(np.float32)))
         offsets.append(g.node("Reshape", moved, g.whole(*_along(site))))
-    return add_up(g, [*found, *offsets])
+    return add_up(g, [_sum_apart(g, found), *offsets])
+
+
+def _sum_apart(g: Graph, products: Sequence[str]) -> str:
+    """The sum of convolutions, not by Add.
+
+    OpenVINO makes Add a part of the second convolution, which is then wrong for a single row.
+    """
+    if len(products) == 1:
+        return products[0]
+    stacked = g.node("Concat", *(g.node("Unsqueeze", one, g.whole(0)) for one in products), axis=0)
+    return g.node("ReduceSum", stacked, g.whole(0), keepdims=0)
 
 
 def _product(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarray) -> str:
@@ -147,7 +163,7 @@ def _drawn_product(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarra
         beyond = g.node("Sub", rest, g.cast(parts[0], np.float32))
         parts.append(g.node("QuantizeLinear", beyond, one, zero))
     products = [_conv(g, site, x, g.node("DequantizeLinear", part, one, zero)) for part in parts]
-    return g.node("Mul", add_up(g, products), g.constant(scales.reshape(_along(site))))
+    return g.node("Mul", _sum_apart(g, products), g.constant(scales.reshape(_along(site))))
 
 
 def _kernel_shape(site: Site) -> tuple[int, ...]:
@@ -238,5 +254,12 @@ def _lane_product(g: Graph, site: Site, x: str, weight: str, start: int, stop: i
         weight = g.node("Slice", weight, *ends, g.whole(1))
         x = g.node("Slice", x, *ends, g.whole(1 if isinstance(op, Conv) else -1))
     if isinstance(op, Conv):
-        return g.node("Conv", x, weight, **conv_attributes(op))
+        attributes = conv_attributes(op)
+        if _picks(op):
+            # OpenVINO would pick the positions itself, and forget the stride where there is padding.
+            pads = g.whole(0, 0, *op.padding, 0, 0, *op.padding)
+            x = _picked(g, op, g.node("Pad", x, pads, g.constant(np.float32(0))))
+            none, ones = (0,) * (2 * len(op.kernel)), (1,) * len(op.kernel)
+            attributes |= {"pads": none, "strides": ones}
+        return g.node("Conv", x, weight, **attributes)
     return g.node("MatMul", x, g.node("Transpose", weight, perm=(1, 0)))
