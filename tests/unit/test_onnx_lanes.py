@@ -104,3 +104,13 @@ def test_a_sum_that_float32_cannot_hold_is_refused() -> None:
         lanes.rounded(
             g, [lanes.term(g, [part], integers([(1 << 30) - 1])) for part in parts * 4], integers([40])
         )
+
+
+@pytest.mark.parametrize("name", LANES)
+def test_limbs_of_both_signs_cancel_exactly(name: str) -> None:
+    """``(t − 300) · 41.5`` of codes with 16 bits: limbs worth 2^20 are beyond 2^24 one by one, not in sum."""
+    t = np.arange(-2000, 2001, 3).reshape(-1, 1)
+    m, s = -1392305227, 25
+    offset = -300 * m
+    wanted = rounded_shift(torch.from_numpy(t) * m + offset, s)
+    assert torch.equal(rescaled(LANES[name], t, [m], [s], [offset], 1 << 23), wanted)
