@@ -1,6 +1,6 @@
 """What oneDNN's int8 kernels can do on this machine: known defects, and a trial of every shape.
 
-oneDNN is wrong for two kinds of convolution. Both were found by comparing 54,000 random shapes with exact
+oneDNN is wrong for two kinds of convolution. Both were found by comparing 61,000 random shapes with exact
 integers; outside of them no shape was wrong. The kernel that reads too far may end the process, so these
 shapes are told by their numbers, not by a trial.
 
