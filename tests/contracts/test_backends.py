@@ -6,13 +6,13 @@ import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 
+import needs
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from kernels import INTERPRETED, ON_GPU
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import BACKENDS, Backend, able, choose
 from qbayes.integer.compare import OpDistance, distances, record_ops, replay
-from qbayes.integer.onnx.extras import EXTRA_OF, missing
+from qbayes.integer.onnx.extras import EXTRA_OF
 from qbayes.integer.ops import OPS, Conv
 from qbayes.integer.posterior import load
 from qbayes.integer.program import Program
@@ -21,19 +21,10 @@ from qbayes.integer.verify import verify
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def why_skipped(name: str) -> str | None:
-    if name == "triton" and not (ON_GPU or INTERPRETED):
-        return "needs a GPU or Triton's interpreter (TRITON_INTERPRET=1)"
-    return missing(name) if name in EXTRA_OF else None
-
-
 def every_backend() -> list[ParameterSet]:
     """The shelf; what stands on an extra or a device that is not there is skipped, and says so."""
-    reasons = {name: why_skipped(name) for name in sorted(BACKENDS)}
-    return [
-        pytest.param(name, marks=pytest.mark.skip(reason=reason) if reason else ())
-        for name, reason in reasons.items()
-    ]
+    marks = {"triton": needs.triton, **{name: needs.installed(name) for name in EXTRA_OF}}
+    return [pytest.param(name, marks=marks.get(name, ())) for name in sorted(BACKENDS)]
 
 
 def is_exact(name: str) -> bool:
@@ -41,7 +32,7 @@ def is_exact(name: str) -> bool:
 
 
 def device_of(name: str) -> torch.device:
-    return CUDA if name == "triton" and ON_GPU else CPU
+    return CUDA if name == "triton" and needs.ON_GPU else CPU
 
 
 def compared(program: Program, name: str, x: torch.Tensor) -> list[OpDistance]:
@@ -134,7 +125,7 @@ def test_auto_is_the_fast_one_of_the_device_or_the_exact_one(monkeypatch: pytest
     assert choose("auto", program, CPU).name == expected
     monkeypatch.setattr("qbayes.integer.backends.onednn.why_missing", lambda: "no int8 here")
     assert choose("auto", program, CPU).name == "reference"
-    assert set(able(program, CUDA)) == ({"reference", "triton"} if ON_GPU else {"reference"})
+    assert set(able(program, CUDA)) == ({"reference", "triton"} if needs.ON_GPU else {"reference"})
     # only the choice counts: constants stay where they are, as there may be no GPU to hold them.
     monkeypatch.setattr(Backend, "_placed", lambda self, constants: constants)
     for reason, taken in ((None, "triton"), ("no compiler here", "reference")):
@@ -176,7 +167,7 @@ def test_triton_tells_which_ops_it_leaves_to_the_exact_integers(monkeypatch: pyt
     assert len(grouped) == 1
 
 
-@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@needs.gpu
 @pytest.mark.parametrize("name", ["reference", "triton", "auto"])
 @pytest.mark.parametrize(("bits", "out_bits"), [(8, None), (4, None), (8, 16)])
 def test_a_gpu_gives_the_same_integers(name: str, bits: int, out_bits: int | None) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.io import loadmat, savemat
 
+import needs
 from qbayes.errors import BadFile, BadInput
 from qbayes.tasks import DATASETS, Task, load_task, verify
 from qbayes.tasks import datasets as shelf_folder
@@ -368,7 +369,7 @@ def test_splits_of_the_bundled_sets() -> None:
 
 def test_bundled_sets_are_what_scikit_learn_loads() -> None:
     """Its files are read without it; the numbers and pictures are those of its own loaders."""
-    sklearn = pytest.importorskip("sklearn.datasets")
+    sklearn = needs.package("sklearn.datasets")
     images, digits = sklearn.load_digits(return_X_y=True)
     table = bundled_table("digits", ",")
     assert np.array_equal(table[:, :-1], images)

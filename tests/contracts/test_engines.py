@@ -10,6 +10,7 @@ import pytest
 import torch
 from _pytest.mark.structures import ParameterSet
 
+import needs
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.bench.engines.base import ENGINES, all_engines, default_engines
 from qbayes.bench.subjects import METHODS, Subject, make_subject
@@ -37,9 +38,9 @@ def mean_of_many_draws(network: str, method: str) -> torch.Tensor:
 def answered(name: str, network: str, method: str, folder: Path, draws: int = DRAWS) -> torch.Tensor:
     """What the engine answers; the test is skipped where its package is not installed."""
     engine, one = ENGINES[name](), subject(network, method)
-    why = engine.why_missing()
-    if why is not None:
-        pytest.skip(why)
+    for package in engine.packages:
+        needs.package(package)
+    needs.require(engine.why_missing() is None, needs.COMPILER)
     files = engine.write(one, folder, draws)
     assert files
     assert all(path.parent == folder and path.stat().st_size > 0 for path in files)

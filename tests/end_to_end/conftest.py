@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import needs
 from qbayes.cli import main
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -75,14 +76,11 @@ def diabetes_posterior(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A real Chromium."""
-    driver = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
+    driver = needs.package("playwright.sync_api")
     with driver.sync_playwright() as tools:
         own = Path(tools.chromium.executable_path)
         found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-        if found is None and not own.exists():
-            pytest.skip("no Chromium here: install one, or run 'playwright install chromium'")
+        needs.require(found or own.exists(), needs.CHROMIUM)
         # the sandbox of Chromium does not start for the superuser.
         flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         running = tools.chromium.launch(executable_path=found, args=flags)

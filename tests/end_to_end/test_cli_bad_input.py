@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import needs
 import qbayes as qb
 from qbayes.cli.console import report_bug
 from qbayes.errors import RunFailed
@@ -185,8 +186,8 @@ def test_a_posterior_is_replaced_only_on_request(cli: Cli, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("place", ["file/p", "file", "/proc/p"])
 def test_output_folder_that_cannot_be_written(cli: Cli, tmp_path: Path, place: str) -> None:
-    if not Path("/proc").is_dir():
-        pytest.skip("no folder here that refuses even the superuser")
+    # it refuses even the superuser.
+    needs.require(Path("/proc").is_dir(), needs.LINUX)
     (tmp_path / "file").write_text("a file")
     (tmp_path / "file").chmod(0o755)
     refused(cli("fit", "digits", "--method", "mcd", "--out", tmp_path / place, *SMALL), "folder")

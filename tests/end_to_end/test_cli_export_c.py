@@ -1,7 +1,5 @@
 """``qbayes export --target c``: from a program to C that compiles, and refusals in three parts."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import needs
+from handmade.permissions import permissions_hold  # noqa: F401  (a fixture)
 from refusal import refused
 
 Cli = Callable[..., Any]
@@ -19,8 +19,7 @@ def test_a_program_becomes_c_that_passes_its_own_test(cli: Cli, digits_program: 
     assert told.code == 0, told.err
     assert set(told.json["files"]) == {path.name for path in (tmp_path / "c").iterdir()}
     assert told.json["constant_bytes"] < told.json["flash_bytes"]
-    if shutil.which("make") is None or shutil.which("cc") is None:
-        pytest.skip("there is no make or no C compiler on this machine")
+    needs.program("make", "cc")
     done = subprocess.run(
         ["make", "-C", str(tmp_path / "c"), "test"], capture_output=True, text=True, check=False
     )
@@ -61,7 +60,7 @@ def test_a_folder_with_files_is_refused_unless_forced(cli: Cli, digits_program: 
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.usefixtures("permissions_hold")
 def test_an_unwritable_folder_is_refused(cli: Cli, digits_program: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     refused(cli("export", digits_program, tmp_path / "locked" / "c", "--target", "c"), "writable")

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import needs
 import qbayes as qb
 from qbayes.export.onnx import open_exported
 from refusal import refused
 
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+onnxruntime = needs.package("onnxruntime")
+needs.package("onnx")
 Cli = Callable[..., Any]
 EXPORT = ("export", "--target", "onnx")
 
@@ -53,7 +54,7 @@ def test_a_quantised_folder_is_lowered_for_it(cli: Cli, digits_quantised: Path, 
 def test_the_runtimes_are_backends(cli: Cli, digits_program: Path) -> None:
     exact = cli("predict", digits_program, "task:digits:4", "--backend", "reference", "--json")
     for name in ("onnxruntime", "openvino"):
-        pytest.importorskip(name)
+        needs.package(name)
         told = cli("predict", digits_program, "task:digits:4", "--backend", name, "--json")
         assert told.code == 0, told.err
         pairs = zip(told.json["answers"], exact.json["answers"], strict=True)

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
+import needs
 import qbayes as qb
 from qbayes.cli import main, vendor_web
 from qbayes.errors import BadFile, BadInput
 from qbayes.export.web import runtime_files
 from refusal import refused
 
-pytest.importorskip("onnx")
+needs.package("onnx")
 Cli = Callable[..., Any]
 EXPORT = ("export", "--target", "web")
 
 
 @pytest.fixture
 def vendored() -> None:
-    if not runtime_files.is_vendored():
-        pytest.skip("ONNX Runtime Web is not vendored: python -m qbayes.cli.vendor_web")
+    needs.require(runtime_files.is_vendored(), needs.WEB_RUNTIME)
 
 
 @pytest.fixture(scope="module")

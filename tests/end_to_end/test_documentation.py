@@ -25,6 +25,7 @@ import pytest
 import typer
 from typer.main import get_command
 
+import needs
 from qbayes.cli import main
 from qbayes.cli.app import app
 from qbayes.cli.inputs import parse_settings
@@ -169,10 +170,9 @@ def short(page: Path) -> str:
 def test_page_runs_and_shows_what_comes_out(page: Path, empty_folder: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for extra in re.findall(r"^import (onnxruntime|openvino)$", text, re.MULTILINE):
-        pytest.importorskip(extra)
+        needs.package(extra)
     exports_page = any(b.language == "sh" and "--target web" in b.body for b in blocks_of(text))
-    if exports_page and not is_vendored():
-        pytest.skip("ONNX Runtime Web is not vendored: python -m qbayes.cli.vendor_web")
+    needs.require(is_vendored() or not exports_page, needs.WEB_RUNTIME)
     update = os.environ.get("QBAYES_UPDATE_DOCS", "") not in ("", "0")
     ran, written = 0, text
     for block, shown, output in outputs_of(blocks_of(text)):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import urllib.error
@@ -16,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import needs
 import qbayes as qb
 
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+onnxruntime = needs.package("onnxruntime")
+needs.package("onnx")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SERVICE = EXAMPLES / "python-service" / "service.py"
@@ -126,13 +126,10 @@ def test_the_service_wants_noise_inside(digits_program: Path, tmp_path: Path) ->
 def answer_in_cpp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, compiled against the headers here and the library of the Python package."""
     include = Path(os.environ.get("ORT_INCLUDE", "/usr/include/onnxruntime"))
-    if not (include / "onnxruntime_cxx_api.h").is_file():
-        pytest.skip("no headers of ONNX Runtime: set ORT_INCLUDE to the folder of onnxruntime_cxx_api.h")
-    if shutil.which("make") is None or shutil.which("c++") is None:
-        pytest.skip("no make, or no C++ compiler")
+    needs.require((include / "onnxruntime_cxx_api.h").is_file(), needs.ORT_HEADERS)
+    needs.program("make", "c++")
     held = sorted((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
-    if not held:
-        pytest.skip("this Python package of ONNX Runtime has its library inside another file")
+    needs.require(held, needs.ORT_LIBRARY)
     folder = tmp_path_factory.mktemp("cpp")
     for name in ("libonnxruntime.so", "libonnxruntime.so.1"):
         (folder / name).symlink_to(held[0])

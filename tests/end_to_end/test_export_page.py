@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import torch
 
+import needs
 import qbayes as qb
 from end_to_end.pages import Visit, served
 from qbayes.cli.page_inputs import read_for_page
 from qbayes.export import make_target
 from qbayes.export.web.runtime_files import is_vendored
 
-pytest.importorskip("onnx")
-if not is_vendored():
-    pytest.skip("ONNX Runtime Web is not vendored: python -m qbayes.cli.vendor_web", allow_module_level=True)
+needs.package("onnx")
+needs.require(is_vendored(), needs.WEB_RUNTIME)
 
 SEVEN = ((0.25, 0.2), (0.75, 0.2), (0.55, 0.5), (0.4, 0.85))
 # float32, rounded in another order; and a code of the answer, which moves a probability by less than that.

@@ -1,7 +1,6 @@
 """Studies on Ray: two real nodes, one of them killed; with and without a folder that all see."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import needs
 from end_to_end.conftest import Cli
 from end_to_end.studies import SMALL, STACKED, kill, run_apart, start, write_study
 from qbayes.study.executors import ray as executor_module
@@ -24,9 +24,7 @@ from qbayes.study.executors.ray import Ray
 from qbayes.study.run import Outcome, Progress, run_study
 from qbayes.study.spec import Study
 
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="Ray is not installed (the extra ray brings it)"
-)
+needs_ray = needs.installed("ray")
 # trainings of some seconds, so that a node can die during one.
 TEXT = SMALL.replace("epochs = 2,", "epochs = 6,")
 NODE: Mapping[str, Any] = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 100_000_000}

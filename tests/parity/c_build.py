@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
+import needs
 from qbayes.export.c.selftest import Recorded, record
 from qbayes.export.targets.c import CTarget
 from qbayes.integer.program import Program
@@ -31,12 +31,7 @@ def compilers() -> tuple[str, ...]:
     return tuple(name for name in ("gcc", "clang") if shutil.which(name))
 
 
-needs_compiler = pytest.mark.skipif(not compilers(), reason="there is no C compiler on this machine")
-
-
-def needs(*tools: str) -> pytest.MarkDecorator:
-    missing = [tool for tool in tools if shutil.which(tool) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"not on this machine: {', '.join(missing)}")
+needs_compiler = needs.unless(compilers(), needs.COMPILER)
 
 
 def run(

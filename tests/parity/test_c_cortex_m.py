@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
+import needs
 import qbayes as qb
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from parity.c_build import exported, needs, run
+from parity.c_build import exported, run
 from parity.subjects import float_posterior, quantised
 from qbayes.export.c.sizes import CODE_BYTES, STACK_BYTES, size_of
 from qbayes.export.targets.c import CTarget
 from qbayes.integer.program import Program
 
 BOARD = Path(__file__).resolve().parents[2] / "examples" / "small-device"
-pytestmark = [
-    needs("arm-none-eabi-gcc", "qemu-system-arm", "make"),
-    pytest.mark.skipif(not BOARD.is_dir(), reason="the example project is not in this checkout"),
-]
+PROGRAMS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")
+pytestmark = [needs.unless(BOARD.is_dir(), needs.EXAMPLES), *map(needs.on_path, PROGRAMS)]
 METHODS = {"mlp": ("pointwise", "mcd", "bbb", "sghmc"), "lenet_relu": ("pointwise", "mcd", "bbb")}
 OFTEN = {("mlp", "mcd", 8), ("lenet_relu", "bbb", 4)}
 CASES = [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 from handmade.programs import Maker, every_op
 from parity.c_build import SANITIZED, STRICT, compilers, exported, needs_compiler, run
 from qbayes.export.targets.c import RUNTIME, TEMPLATES
@@ -51,8 +52,7 @@ BUILDS = [
 
 @pytest.mark.parametrize(("name", "compiler"), BUILDS)
 def test_it_compiles_clean_and_passes_its_own_test(name: str, compiler: str, tmp_path: Path) -> None:
-    if compiler not in compilers():
-        pytest.skip(f"{compiler} is not on this machine")
+    needs.program(compiler)
     folder = exported(PROGRAMS[name](), tmp_path / "c")
     for flags in (["-O2"], ["-O3", "-DNETWORK_FLOAT"]):
         made = tmp_path / "test"
@@ -71,8 +71,7 @@ SANITIZED_BUILDS = [
 
 @pytest.mark.parametrize(("name", "compiler"), SANITIZED_BUILDS)
 def test_the_self_test_passes_under_sanitizers(name: str, compiler: str, tmp_path: Path) -> None:
-    if compiler not in compilers():
-        pytest.skip(f"{compiler} is not on this machine")
+    needs.program(compiler)
     folder = exported(PROGRAMS[name](), tmp_path / "c")
     made = tmp_path / "test"
     sources = [folder / "network.c", folder / "network_test.c"]

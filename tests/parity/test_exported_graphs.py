@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import needs
 import qbayes as qb
 from deployed.probe import DIALECT_OF, graph_distances
 from deployed.profile import FLOAT, INTEGER, narrow_ops, openvino_kernels, ort_kernels
@@ -21,7 +22,7 @@ from parity.subjects import NETWORKS, float_posterior, quantised, strays, task_o
 from qbayes.export.onnx import Options, export_onnx, noise_feeds, onnx_model, open_exported
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 
-pytest.importorskip("onnx")
+needs.package("onnx")
 RUNTIMES = ("onnxruntime", "openvino")
 PRECISIONS = {"W8A8": (8, 8), "W8A7": (8, 7), "W4A4": (4, 4)}
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
@@ -43,7 +44,7 @@ CASES = [
 
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest) -> str:
-    pytest.importorskip(request.param)
+    needs.package(request.param)
     return str(request.param)
 
 
@@ -133,7 +134,7 @@ def test_answers_are_those_of_the_reference(
 
 def test_onnx_runtime_can_turn_the_weights_to_bytes_of_no_sign() -> None:
     """The way out on processors whose products of a byte and an int8 saturate gives the same codes."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    onnxruntime = needs.package("onnxruntime")
     program, x = program_of("lenet_paper", "mcd", "W8A7"), rows_of("lenet_paper")
     model = onnx_model(program, Options("qoperator", "inputs", 2, ("codes",)))
     feeds = {"x": x.numpy(), **noise_feeds(program, len(x), range(2))}
@@ -146,7 +147,7 @@ def test_onnx_runtime_can_turn_the_weights_to_bytes_of_no_sign() -> None:
 
 
 def test_onnx_runtime_gives_the_references_codes_end_to_end(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
+    needs.package("onnxruntime")
     for case in (("mlp", "pointwise", "W8A8"), ("mlp", "bbb", "W4A4")):
         program, x = program_of(*case), rows_of(case[0])
         options = Options("qoperator", "inputs", 3, ("codes",))

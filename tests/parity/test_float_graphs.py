@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+import needs
 import qbayes as qb
 from parity.subjects import NETWORKS, OPTIONS, OURS, task_of
 from qbayes.errors import BadInput
@@ -12,8 +13,8 @@ from qbayes.noise import gaussians, keep_masks, keep_threshold
 from qbayes.posterior.likelihood import ConstantNoise, Gaussian
 from zoo.tasks import ZOO
 
-onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+onnxruntime = needs.package("onnxruntime")
+needs.package("onnx")
 
 from qbayes.export.float_onnx import (  # noqa: E402  (behind the skip)
     OUTPUT,

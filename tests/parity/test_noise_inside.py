@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import needs
 import qbayes as qb
 from deployed.probe import DIALECT_OF
 from handmade.programs import Maker, every_op
@@ -27,14 +28,14 @@ from qbayes.noise import keep_threshold
 from qbayes.quant.epsilon import epsilon_table
 from qbayes.quant.fixed_point import rescale, rounded_shift
 
-onnx = pytest.importorskip("onnx")
+onnx = needs.package("onnx")
 LIMIT = 5.0
 ROWS_RUN, RUNS = 40, 150
 
 
 @pytest.fixture(params=["onnxruntime", "openvino"])
 def runtime(request: pytest.FixtureRequest) -> str:
-    pytest.importorskip(request.param)
+    needs.package(request.param)
     return str(request.param)
 
 
@@ -213,7 +214,7 @@ def _moments(sample: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def test_onnx_runtimes_optimiser_keeps_every_generator(tmp_path: Path) -> None:
     """At its default level, which deletes Dropout, and at the highest."""
-    onnxruntime = pytest.importorskip("onnxruntime")
+    onnxruntime = needs.package("onnxruntime")
     make = every_op(8)
     program = make.program(make.ops[-1].output)
     (path,) = export_onnx(program, tmp_path / "m.onnx", Options(draws=1))

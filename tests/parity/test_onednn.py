@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import needs
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer import int8_trial, ops
@@ -24,7 +25,7 @@ from qbayes.integer.program import Program
 from qbayes.quant.fixed_point import fixed_point
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
+pytestmark = needs.unless(why_missing() is None, needs.INT8)
 
 TOLERANCE = BACKENDS["onednn"].tolerance
 X86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -69,10 +70,8 @@ def test_codes_that_saturate_a_naive_kernel_come_out_right(options: dict[str, ob
     assert not too_far(compare_ops(program, "reference", "onednn", bright(8), draws=2, seed=0))
 
 
-@pytest.mark.skipif(
-    not saturates(Shape(16, 16, (3, 3), (6, 6), (1, 1), (1, 1), (1, 1))),
-    reason="this processor's int8 kernels do not saturate; the emulated one is tested below",
-)
+# where it is skipped, the emulated processor below shows the same.
+@needs.unless(saturates(Shape(16, 16, (3, 3), (6, 6), (1, 1), (1, 1), (1, 1))), needs.SATURATION)
 def test_without_the_correction_these_codes_come_out_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     _, program = saturating_program()
     monkeypatch.setattr(int8_trial, "saturates", lambda _: False)
@@ -99,7 +98,7 @@ print("right")
 """
 
 
-@pytest.mark.skipif(not X86, reason="VNNI is an extension of x86")
+@needs.unless(X86, needs.X86)
 def test_a_processor_without_vnni_is_right_too() -> None:
     folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": os.pathsep.join(folders)}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import needs
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.test_onednn import BETWEEN, bright, saturating_program
@@ -18,12 +19,9 @@ from qbayes.integer.compare import OpDistance, compare_ops
 from qbayes.integer.onnx import saturation
 from qbayes.integer.posterior import load
 
-pytest.importorskip("onnx")
+needs.package("onnx")
 CPU = torch.device("cpu")
-RUNTIMES = [
-    pytest.param(name, marks=pytest.mark.skipif(BACKENDS[name].why_not(None, CPU) is not None, reason=name))  # pyright: ignore[reportArgumentType]
-    for name in ("onnxruntime", "openvino")
-]
+RUNTIMES = [pytest.param(name, marks=needs.installed(name)) for name in ("onnxruntime", "openvino")]
 
 
 def too_far(name: str, rows: list[OpDistance]) -> list[OpDistance]:
@@ -74,7 +72,7 @@ def test_sequences_and_lines_of_several_axes(name: str, grids: int | None, bits:
     assert not too_far(name, compare_ops(program, "reference", name, make.inputs(12), draws=3))
 
 
-@pytest.mark.skipif(BACKENDS["onnxruntime"].why_not(None, CPU) is not None, reason="onnxruntime")  # pyright: ignore[reportArgumentType]
+@needs.installed("onnxruntime")
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("shape", [(3, 7, 6), (17, 11)])
 def test_ops_between_are_bit_equal_in_onnx_runtime(between: str, shape: tuple[int, ...]) -> None:
@@ -157,7 +155,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_still_works_after_openvino() -> None:
-    pytest.importorskip("openvino")
+    needs.package("openvino")
     folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "src")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", INTERRUPTED]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import needs
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.bench.engines.base import ENGINES
 from qbayes.bench.roofline import FLOAT
@@ -22,7 +23,7 @@ from qbayes.errors import RunFailed
 from qbayes.quant.precision import Precision
 
 W8A7 = Precision(weight=8, activation=7)
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+linux_only = needs.unless(sys.platform == "linux", needs.LINUX)
 
 
 @pytest.fixture

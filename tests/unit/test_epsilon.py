@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+import needs
 from qbayes import noise, noise_build
 from qbayes.errors import BadInput
 from qbayes.quant.epsilon import GAUSSIAN_STEPS, epsilon_codes, epsilon_scale, epsilon_table, sampled_codes
@@ -177,8 +178,7 @@ def test_sampled_codes_follow_their_equation(data: st.DataObject) -> None:
 def test_ranges_may_be_cut_anywhere(cuts: list[int], row: int) -> None:
     """Filling ranges one by one gives the tensor that one call gives; a call touches its range only."""
     kernel = noise_build.kernel()
-    if kernel is None:
-        pytest.skip("no compiler: there is no kernel to cut")
+    needs.require(kernel, needs.COMPILER)
     shape = (1000 // row, row)
     count = math.prod(shape)
     generator = torch.Generator().manual_seed(row)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kernels import DEVICE, ON_GPU, runs_kernels
+import needs
+from kernels import DEVICE
 from qbayes.quant import finish, quantizer
 from qbayes.quant.layers.base import UNLIMITED, Limits
 from qbayes.quant.layers.weighted import PointWeights, QuantWeighted
@@ -68,7 +69,7 @@ def check(out: Quantizer, limits: Limits, x: Tensor, bias: Tensor | None) -> Ten
     return one[0]
 
 
-@runs_kernels
+@needs.triton
 @settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 2**16),
@@ -98,13 +99,13 @@ def test_feature_maps(
     check(made(bits, rule, 0.1, zero), RELU if relu else UNLIMITED, x, bias)
 
 
-@runs_kernels
+@needs.triton
 def test_features_of_a_linear_layer() -> None:
     torch.manual_seed(0)
     check(made(8, scale=0.01), RELU, torch.randn(37, 10), torch.randn(10))
 
 
-@runs_kernels
+@needs.triton
 def test_many_programs_add_up() -> None:
     torch.manual_seed(0)
     x = torch.randn(40, 24, 20, 20).contiguous(memory_format=torch.channels_last)
@@ -112,7 +113,7 @@ def test_many_programs_add_up() -> None:
     assert len(y.unique()) == 8
 
 
-@runs_kernels
+@needs.triton
 def test_ends_and_numbers_that_are_none() -> None:
     """At 0 a ReLU passes nothing, at the upper end the quantiser does; a NaN stays, infinities are held."""
     out, inf = made(2, scale=1.0), math.inf
@@ -123,7 +124,7 @@ def test_ends_and_numbers_that_are_none() -> None:
     assert dx[0].tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 0]
 
 
-@runs_kernels
+@needs.triton
 def test_bfloat16_is_rounded_once_behind_the_bias() -> None:
     """100.6 is nearest to 101. As a bfloat16 it is 100.5, a tie that goes to 100."""
     out = made(8, scale=1.0)
@@ -160,7 +161,7 @@ def test_what_is_not_served_is_left_alone() -> None:
     assert plain.shape == x.shape
 
 
-@pytest.mark.skipif(not ON_GPU, reason="needs a GPU")
+@needs.gpu
 def test_a_layer_on_a_gpu_takes_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[bool] = []
     real = finish.FusedFinish.apply

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import needs
 import qbayes as qb
-from kernels import DEVICE, needs_gpu, runs_kernels
+from kernels import DEVICE
 from qbayes.quant import follow, quantizer
 from qbayes.quant.affine import EMPTY_SCALE
 from qbayes.quant.quantizer import Quantizer
@@ -42,7 +43,7 @@ def activations(bits: int = 4, rule: str = "ema") -> Quantizer:
     return Quantizer(bits, rule=rule, signed=False, symmetric=False)
 
 
-@runs_kernels
+@needs.triton
 @settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 2**16),
@@ -59,7 +60,7 @@ def test_a_moving_average_moves_as_the_plain_one(
     assert bool(found["observed_started"])
 
 
-@runs_kernels
+@needs.triton
 def test_weights_have_the_extremes_of_now() -> None:
     torch.manual_seed(0)
     for rule in ("ema", "minmax"):
@@ -70,7 +71,7 @@ def test_weights_have_the_extremes_of_now() -> None:
         assert float(found["scale"]) == pytest.approx(float(width) / 15, rel=1e-6)
 
 
-@runs_kernels
+@needs.triton
 def test_what_is_not_finite_is_passed_over_and_zeros_have_a_scale() -> None:
     good, bad = torch.randn(5000), torch.randn(5000)
     bad[4999] = float("nan")
@@ -82,7 +83,7 @@ def test_what_is_not_finite_is_passed_over_and_zeros_have_a_scale() -> None:
     assert float(check(activations(), [torch.zeros(3)])["scale"]) == EMPTY_SCALE
 
 
-@runs_kernels
+@needs.triton
 def test_many_blocks_and_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "_BLOCKS", 2)
     torch.manual_seed(0)
@@ -107,7 +108,7 @@ def test_other_rules_grids_and_devices_stay_plain(monkeypatch: pytest.MonkeyPatc
         activations().observe(x)
 
 
-@needs_gpu
+@needs.gpu
 def test_the_papers_recipe_on_a_gpu_gives_what_plain_operations_give(monkeypatch: pytest.MonkeyPatch) -> None:
     task = qb.load_task("digits")
     budget = qb.Budget(epochs=2, batch_size=128, learning_rate=1e-3)

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import needs
 import qbayes as qb
-from kernels import DEVICE, ON_GPU, needs_gpu, runs_kernels
+from kernels import DEVICE
+from needs import ON_GPU
 from qbayes import on_gpu
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant import fused, quantizer
@@ -123,14 +125,14 @@ GRIDS: dict[str, Callable[[], Quantizer]] = {
 }
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("grid", GRIDS)
 def test_both_paths_agree(grid: str, dtype: torch.dtype) -> None:
     check(GRIDS[grid](), (torch.randn(3, 5, 7, 11) * 1.5).to(dtype))
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("bits", [2, 3, 5, 8])
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("channels", [None, 4])
@@ -142,7 +144,7 @@ def test_every_grid_of_weights(bits: int, symmetric: bool, channels: int | None)
     check(one, x)
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("scale", [0.25, 0.1, 1 / 3, 7e-5])
 @pytest.mark.parametrize("grid", [{"signed": True}, {"signed": False, "zero": 100.0}])
 def test_ties_and_ends(scale: float, grid: dict[str, Any]) -> None:
@@ -153,7 +155,7 @@ def test_ties_and_ends(scale: float, grid: dict[str, Any]) -> None:
     check(one, torch.stack([exact, *beside]))
 
 
-@runs_kernels
+@needs.triton
 def test_ties_go_to_even_and_ends_pass_their_gradient() -> None:
     one = made(3, scale=1.0)
     x = torch.tensor([-3.5, -3.0, -2.5, -1.5, -0.5, -0.0, 0.5, 1.5, 2.5, 3.0, 3.5])
@@ -163,7 +165,7 @@ def test_ties_go_to_even_and_ends_pass_their_gradient() -> None:
     assert dx.tolist() == [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_nan_stays_and_infinities_are_held(dtype: torch.dtype) -> None:
     one = made(4, scale=0.5)
@@ -184,7 +186,7 @@ def test_nan_stays_and_infinities_are_held(dtype: torch.dtype) -> None:
     )
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("g", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_no_number_is_passed_on(g: float) -> None:
     x, slopes = torch.tensor([0.6, 9.0], device=DEVICE), torch.tensor([g, g], device=DEVICE)
@@ -199,7 +201,7 @@ def test_a_gradient_that_is_no_number_is_passed_on(g: float) -> None:
 SCALES = [0.3, -0.3, 0.0, -0.0, 1e-30, -1e-30, 1e-45, SMALLEST_SCALE, 1e35, -1e35, LARGEST_SCALE, math.inf]
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("p", SCALES)
 @pytest.mark.parametrize("channels", [None, 2])
 def test_a_scale_counts_by_its_size(p: float, channels: int | None) -> None:
@@ -212,7 +214,7 @@ def test_a_scale_counts_by_its_size(p: float, channels: int | None) -> None:
     check(one, x, g)
 
 
-@runs_kernels
+@needs.triton
 def test_a_scale_that_is_no_number() -> None:
     one, x = made(4, scale=math.nan), torch.randn(5, device=DEVICE)
     for fuse in (True, False):
@@ -220,7 +222,7 @@ def test_a_scale_that_is_no_number() -> None:
         assert y.isnan().all()
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("elements", [1, 127, 128, 129, 1023, 1025, 2500, 5000])
 def test_any_number_of_elements(elements: int) -> None:
     check(made(4), torch.randn(elements))
@@ -228,7 +230,7 @@ def test_any_number_of_elements(elements: int) -> None:
     check(made(4, channels=3, scale=[0.1, 0.2, 0.3]), torch.randn(3, elements))
 
 
-@runs_kernels
+@needs.triton
 def test_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """More sums of a row than its program adds at once; and a tensor of large blocks."""
     check(made(4), torch.randn(fused._LARGE + 5))
@@ -236,7 +238,7 @@ def test_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     check(made(4, channels=2, scale=[0.2, 0.1]), torch.randn(2, 128 * 300 + 1))
 
 
-@runs_kernels
+@needs.triton
 def test_any_dense_layout() -> None:
     images = torch.randn(4, 3, 5, 6)
     for x in (images.to(memory_format=torch.channels_last), images.permute(2, 0, 3, 1), images.mT):
@@ -245,7 +247,7 @@ def test_any_dense_layout() -> None:
     check(made(4, channels=3, scale=[0.1, 0.2, 0.3]), weights)
 
 
-@runs_kernels
+@needs.triton
 def test_gradients_of_any_layout() -> None:
     x = torch.randn(6, 8)
     gradients = {
@@ -259,7 +261,7 @@ def test_gradients_of_any_layout() -> None:
     check(made(4), torch.randn(6, 4, 3, 2).to(memory_format=torch.channels_last), torch.randn(6, 4, 3, 2))
 
 
-@runs_kernels
+@needs.triton
 def test_unaligned_memory() -> None:
     check(made(4), torch.randn(61)[1:])
     check(made(4, channels=3, scale=[0.1, 0.2, 0.3]), torch.randn(61)[1:].reshape(3, 20))
@@ -268,7 +270,7 @@ def test_unaligned_memory() -> None:
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**60), max_value=2.0**60)
 
 
-@runs_kernels
+@needs.triton
 @given(
     numbers=st.lists(FLOATS, min_size=1, max_size=40),
     scale=st.floats(2.0**-20, 2.0**20, width=32),
@@ -287,7 +289,7 @@ def test_values_are_on_the_grid_and_as_the_plain_path_has_them(
     assert bool(((steps + zero >= one.low) & (steps + zero <= one.high)).all())
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("fuse", [True, False])
 def test_a_layer_called_twice_while_its_range_moves(fuse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call is differentiated on the grid that it had."""
@@ -302,7 +304,7 @@ def test_a_layer_called_twice_while_its_range_moves(fuse: bool, monkeypatch: pyt
     assert first.tolist() == [[-1, 14]]
 
 
-@runs_kernels
+@needs.triton
 def test_a_factor_comes_in_the_type_that_autocast_would_give_it() -> None:
     """The cast is part of the kernel: the numbers and the gradients are those of a cast behind it."""
     torch.manual_seed(0)
@@ -328,7 +330,7 @@ def test_a_factor_comes_in_the_type_that_autocast_would_give_it() -> None:
     )
 
 
-@runs_kernels
+@needs.triton
 def test_what_vmap_does_not_run_over_may_be_fused_inside() -> None:
     weight = torch.randn(3, 4, device=DEVICE, requires_grad=True)
     scale, zero = torch.full((), 0.3, device=DEVICE), torch.zeros((), device=DEVICE)
@@ -344,7 +346,7 @@ def test_what_vmap_does_not_run_over_may_be_fused_inside() -> None:
     torch.testing.assert_close(weight.grad, x.sum((0, 2)).expand(3, 4) * ((weight / 0.3).abs() <= 7))
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients(mode: Callable[[], AbstractContextManager[None]]) -> None:
     one = made(4, scale=0.5)
@@ -355,7 +357,7 @@ def test_without_gradients(mode: Callable[[], AbstractContextManager[None]]) -> 
     assert not y.requires_grad
 
 
-@runs_kernels
+@needs.triton
 def test_a_second_derivative_is_refused() -> None:
     x = torch.randn(4, device=DEVICE, requires_grad=True)
     scale, zero = torch.full((), 0.3, device=DEVICE), torch.zeros((), device=DEVICE)
@@ -402,7 +404,7 @@ def test_the_cpu_takes_the_plain_path() -> None:
     assert not can_fuse(torch.randn(3), one.scale, one.zero_point, one.low, one.high, 0)
 
 
-@needs_gpu
+@needs.gpu
 def test_which_tensors_are_fused() -> None:
     one, channels = made(4), made(4, channels=3, scale=[0.1, 0.2, 0.3])
 
@@ -423,7 +425,7 @@ def test_which_tensors_are_fused() -> None:
     assert not fuses(x, made(4).half())
 
 
-@needs_gpu
+@needs.gpu
 @pytest.mark.parametrize("grid", GRIDS)
 def test_recorded_as_a_graph_it_has_the_same_bits(grid: str) -> None:
     one = GRIDS[grid]()
@@ -457,7 +459,7 @@ def floats(method: str) -> tuple[NetworkPosterior, qb.Task]:
     return qb.fit(network, task, qb.method(method), budget, device="cuda", progress=False), task
 
 
-@needs_gpu
+@needs.gpu
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("method", ["pointwise", "mcd", "bbb"])
 def test_training_agrees_with_the_plain_path_and_with_itself(
@@ -494,7 +496,7 @@ def curve(posterior: NetworkPosterior) -> list[float]:
     return posterior.provenance["quantised"]["losses"][0]
 
 
-@needs_gpu
+@needs.gpu
 def test_stacks_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior, task = floats("mcd")
     budget = qb.Budget(epochs=1, batch_size=200, learning_rate=1e-3)

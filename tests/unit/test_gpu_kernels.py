@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import needs
 from handmade.programs import Maker
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from kernels import DEVICE, runs_kernels
+from kernels import DEVICE
 from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.integer import gpu
@@ -95,7 +96,7 @@ def convolutions(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@runs_kernels
+@needs.triton
 @settings(max_examples=12)
 @given(asked=convolutions(), seed=SEEDS)
 def test_convolutions(asked: dict[str, Any], seed: int) -> None:
@@ -107,7 +108,7 @@ def test_convolutions(asked: dict[str, Any], seed: int) -> None:
     assert found.shape == (rows, *make.ops[0].out_shape([asked["shape"]]))
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize("options", POINTS + GAUSSIANS, ids=str)
 @pytest.mark.parametrize("zero", [0, 77, 255])
 def test_convolutions_of_bytes_with_every_kind_of_weights(options: dict[str, Any], zero: int) -> None:
@@ -119,7 +120,7 @@ def test_convolutions_of_bytes_with_every_kind_of_weights(options: dict[str, Any
     assert len(found.unique()) > 100
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize(("code", "weight", "weight_zero"), [(0, -128, 5), (255, 127, -5)])
 def test_the_largest_sums_do_not_overflow(code: int, weight: int, weight_zero: int) -> None:
     """Every product at its limit, and as many as the kernel takes: 2^15 − 1."""
@@ -141,7 +142,7 @@ def test_the_largest_sums_do_not_overflow(code: int, weight: int, weight_zero: i
     assert found[0].tolist() == [round((sums + bias) / 2**16) for bias in (7, -900_000)]
 
 
-@runs_kernels
+@needs.triton
 @settings(max_examples=12)
 @given(
     features=st.tuples(st.integers(1, 150), st.integers(1, 70)),
@@ -169,7 +170,7 @@ def test_products_along_the_last_axis(
     assert found.shape[1:] == (*before, features[1])
 
 
-@runs_kernels
+@needs.triton
 def test_ties_go_to_even() -> None:
     """``q · 1 / 2``: odd codes lie between two whole numbers, and between two negative ones."""
     op = Linear("l", ("x",), "y", Weights("point", 2), 1, 2)
@@ -187,7 +188,7 @@ def test_ties_go_to_even() -> None:
     assert (100 - found[:, 1].int()).tolist() == [0, 0, 1, 2, 2, 2, 3, 4]
 
 
-@runs_kernels
+@needs.triton
 @settings(max_examples=25)
 @given(
     site=COUNTERS,
@@ -207,7 +208,7 @@ def test_bits_are_those_of_the_noise(
     assert torch.equal(found.cpu(), expected.view(-1, elements).to(torch.int8))
 
 
-@runs_kernels
+@needs.triton
 @pytest.mark.parametrize(("shape", "channelwise"), [*product(MAPS, [False, True]), ((3, 7), False)])
 @settings(max_examples=4)
 @given(
@@ -240,7 +241,7 @@ def test_masks(
         assert torch.equal(found.cpu(), expected)
 
 
-@runs_kernels
+@needs.triton
 def test_a_mask_refuses_a_batch_that_is_not_draws_times_rows() -> None:
     x = torch.zeros(5, 4, dtype=torch.uint8, device=DEVICE)
     kernel = gpu.Masked(Mask("m", ("x",), "y", 0, 0.5), Grids((0,), 0, (8,), 8), {})

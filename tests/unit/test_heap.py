@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+import needs
 from qbayes.integer.heap import keep_freed_memory
 
 # In a process of its own: how much memory is free, and where, depends on all that ran before.
@@ -23,10 +24,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the C library of Linux")
+@needs.unless(sys.platform == "linux", needs.LINUX)
 def test_a_pass_that_has_run_before_needs_no_new_pages() -> None:
-    if not keep_freed_memory():
-        pytest.skip("this C library has no mallopt, or the environment has chosen")
+    needs.require(keep_freed_memory(), needs.MALLOPT)
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     # its largest tensor alone has 256 · 20 · 28 · 28 bytes: 980 pages, in each of the two draws.
     assert int(done.stdout) < 100

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import needs
 from handmade.programs import Maker
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer import ops
@@ -20,7 +21,7 @@ from qbayes.integer.program import Program
 from qbayes.quant.fixed_point import fixed_point, shared_shift
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.skipif(kernels() is None, reason="there is no C compiler")
+pytestmark = needs.unless(kernels(), needs.COMPILER)
 
 
 @pytest.mark.parametrize("grids", [None, 0, 1, 2])
@@ -62,7 +63,7 @@ def test_sums_that_float32_does_not_hold_are_bit_equal(
     assert all(row.largest == 0 for row in found)
 
 
-@pytest.mark.skipif(not whole_product_is_exact(2450, 30), reason="no exact integer product here")
+@needs.unless(whole_product_is_exact(2450, 30), needs.INT8)
 @pytest.mark.parametrize("x_zero", [0, 7, 255])
 def test_the_whole_product_is_that_of_integers(x_zero: int) -> None:
     generator = torch.Generator().manual_seed(0)

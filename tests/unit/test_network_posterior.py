@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import needs
 from qbayes import Task, attach, noise
 from qbayes.errors import BadInput
 from qbayes.methods import make_method
@@ -516,7 +517,7 @@ def test_a_network_that_needs_the_plain_layout_gets_it(
     assert all(value.is_contiguous() for value in lanes.network.state_dict().values())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs.gpu
 @pytest.mark.parametrize("kind", SITES)
 def test_a_gpu_answers_as_the_cpu_does(kind: str) -> None:
     post, x = posterior(kind), torch.randn(7, 2, 6, 6)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import needs
 import qbayes as qb
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
@@ -15,8 +16,8 @@ from qbayes.integer.onnx.dialect import QDQ, QOPERATOR, dialect_of
 from qbayes.integer.ops import OPS
 from qbayes.integer.program import Program
 
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+onnx = needs.package("onnx")
+needs.package("onnxruntime")
 
 from qbayes.export import TARGETS  # noqa: E402  (behind the skip)
 from qbayes.export.onnx import (  # noqa: E402
@@ -238,7 +239,7 @@ def test_files_that_are_no_models_of_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
 def test_inputs_that_do_not_fit(runtime: str, tmp_path: Path) -> None:
-    pytest.importorskip(runtime)
+    needs.package(runtime)
     make, program = classifier()
     dialect = "qoperator" if runtime == "onnxruntime" else "qdq"
     (path,) = export_onnx(program, tmp_path / "m.onnx", Options(dialect, "inputs", 2, ("mean",)))

@@ -6,11 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import needs
 from qbayes.errors import BadInput
 from qbayes.quant.fixed_point import rounded_shift
 
-pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
+needs.package("onnx")
+onnxruntime = needs.package("onnxruntime")
 
 from qbayes.integer.onnx.graph import Graph  # noqa: E402  (behind the skip)
 from qbayes.integer.onnx.lanes import Float64Lanes, Lanes, LimbLanes, Part, integers  # noqa: E402

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import needs
 from qbayes.errors import BadInput
 from qbayes.report.bootstrap import Estimate
 from qbayes.report.pairs import paired
@@ -301,7 +302,7 @@ def test_pages_say_what_their_rows_say() -> None:
 
 
 def test_pictures_are_drawn_from_the_tables_alone(studies: Studies, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    needs.package("matplotlib")
     files = {path.name: path for path in draw(studies, [], tmp_path / "one")}
     assert {"uci-regression_boxes.svg", "uci-paper-activation_bits.svg", "mnist-shifts-rotation.svg"} <= {
         *files
@@ -313,7 +314,7 @@ def test_pictures_are_drawn_from_the_tables_alone(studies: Studies, tmp_path: Pa
 
 
 def test_a_store_gives_pictures_of_single_rows_and_the_same_bytes(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    needs.package("matplotlib")
     rows = image_rows(methods=("mcd",), seeds=[0], precisions=[(8, 7), (8, 4)])
     store = write_store(tmp_path / "store", rows, name="mnist-paper")
     first, second = (draw(Studies(tmp_path), [store], tmp_path / name) for name in ("one", "two"))
@@ -323,7 +324,7 @@ def test_a_store_gives_pictures_of_single_rows_and_the_same_bytes(tmp_path: Path
 
 
 def test_the_first_figure_has_the_rows_of_both_recipes(studies: Studies, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    needs.package("matplotlib")
     (path,) = draw_contrast(studies, tmp_path)
     drawn = path.read_text(encoding="utf-8")
     assert all(words in drawn for words in ("our recipe", "the paper's recipe", "mask of one bit"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import needs
 from qbayes.errors import BadFile, BadInput
 from qbayes.provenance import versions
 from qbayes.study.executors import ray_files
@@ -30,7 +31,7 @@ def test_workers_must_be_at_least_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["cluster", "cluster:", ":6379", "ray://cluster", "cluster:six"])
 def test_an_address_names_a_host_and_a_port(address: str) -> None:
-    pytest.importorskip("ray")
+    needs.package("ray")
     with pytest.raises(BadInput, match="host:port") as refusal:
         connect(address, 1)
     assert address in refusal.value.must

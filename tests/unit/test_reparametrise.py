@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from kernels import DEVICE, ON_GPU, needs_gpu, runs_kernels
+import needs
+from kernels import DEVICE
+from needs import ON_GPU
 from qbayes.posterior import reparametrise
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.reparametrise import LEAST_VARIANCE, reparametrised, squared
@@ -42,7 +44,7 @@ def maps(*shape: int, last: bool = True) -> Tensor:
     return torch.randn(*shape, device=DEVICE).contiguous(memory_format=layout)
 
 
-@runs_kernels
+@needs.triton
 @settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 2**16),
@@ -63,7 +65,7 @@ def test_the_kernels_give_what_plain_operations_give(seed: int, shape: tuple[int
         assert torch.equal(mine, plain)
 
 
-@runs_kernels
+@needs.triton
 def test_a_variance_that_is_held_has_no_gradient_and_nan_stays() -> None:
     variance = torch.tensor([0.0, LEAST_VARIANCE / 2, LEAST_VARIANCE, 4.0, float("nan")], device=DEVICE)
     mean, epsilon, g = torch.zeros(5, device=DEVICE), torch.ones(5, device=DEVICE), maps(5)
@@ -75,7 +77,7 @@ def test_a_variance_that_is_held_has_no_gradient_and_nan_stays() -> None:
     assert one[0].isnan().tolist() == [False] * 4 + [True]
 
 
-@runs_kernels
+@needs.triton
 def test_in_bfloat16_the_kernel_rounds_once() -> None:
     torch.manual_seed(0)
     exact = [maps(4, 24, 8, 8) for _ in range(3)]
@@ -103,7 +105,7 @@ def test_on_a_cpu_and_under_vmap_operations_are_plain(monkeypatch: pytest.Monkey
     assert torch.allclose(y, x.to(DEVICE) + x.to(DEVICE).abs() * x.to(DEVICE))
 
 
-@needs_gpu
+@needs.gpu
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_gaussian_convolution_on_a_gpu_takes_the_kernels(
     bf16: bool, monkeypatch: pytest.MonkeyPatch

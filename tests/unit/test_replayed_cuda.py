@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+import needs
 import qbayes as qb
 from qbayes.errors import Interrupted
 from qbayes.posterior.network import NetworkPosterior
@@ -17,7 +18,7 @@ from qbayes.training.loop import Loop
 from qbayes.training.replayed import ReplayedSteps
 from qbayes.training.stacked import StackJob, fit_stacked
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = needs.gpu
 
 # the step of sghmc is no part of the recording, the gradient is.
 METHODS: dict[str, dict[str, Any]] = {

@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kernels import DEVICE, ON_GPU, runs_kernels
+import needs
+from kernels import DEVICE
+from needs import ON_GPU
 from qbayes.integer import rescale
 from qbayes.integer.ops import Add, Conv, Grids, Linear, Noise, Weights, combine, weighted
 from qbayes.quant.fixed_point import fixed_point
 
-pytestmark = runs_kernels
+pytestmark = needs.triton
 SINGLE = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
 
 

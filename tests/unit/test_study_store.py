@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import needs
 from qbayes.errors import BadFile, BadInput
 from qbayes.metrics import Scores
 from qbayes.report.frame import Frame
@@ -82,8 +83,8 @@ def test_tables_are_sorted_and_say_what_the_rows_say(store: Store) -> None:
     store.write_tables({"a", "b"})
     lines = (store.folder / "results.csv").read_text().splitlines()
     assert lines == ["run,status,axis:seed,error", f"a,done,0,{1 / 3!r}", "b,done,1,0.1"]
-    pd = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    pd = needs.package("pandas")
+    needs.package("pyarrow")
     table = pd.read_parquet(store.folder / "results.parquet")
     assert table["error"].tolist() == [1 / 3, 0.1]
     assert table["run"].tolist() == ["a", "b"]
@@ -116,7 +117,7 @@ def test_scores_that_are_not_finite_come_back_as_numbers(store: Store) -> None:
     (first, second) = Frame.read(store.folder).rows
     assert (first["nll"], first["entropy"], second["nll"]) == (math.inf, -math.inf, 0.5)
     assert math.isnan(first["rotation/1/nll"])
-    pd = pytest.importorskip("pandas")
+    pd = needs.package("pandas")
     for table in (results(store.folder), pd.read_parquet(store.folder / "results.parquet")):
         assert table["nll"].tolist() == [math.inf, 0.5]
         assert table["nll"].mean() == math.inf
@@ -130,14 +131,14 @@ def test_null_scores_of_older_stores_are_read(store: Store) -> None:
     assert (row["fold"], row["classes"], row["task"]) == (None, None, "nan"), "no scores, and left alone"
     store.write_tables({"a"})
     assert (store.folder / "results.csv").read_text() == "run,task,fold,status,classes,nll\na,nan,,done,,\n"
-    pytest.importorskip("pandas")
+    needs.package("pandas")
     assert results(store.folder)["nll"].isna().all()
 
 
 def test_words_and_numbers_in_one_column(store: Store) -> None:
     rows = [{"run": "a", "axis:x": 1}, {"run": "b", "axis:x": "float"}, {"run": "c", "axis:x": None}]
     assert as_csv(rows).splitlines() == ["run,axis:x", "a,1", "b,float", "c,"]
-    pytest.importorskip("pyarrow")
+    needs.package("pyarrow")
     assert as_parquet(rows) is not None
 
 

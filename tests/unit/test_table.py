@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import needs
 from qbayes.errors import BadFile, BadInput
 from qbayes.report.frame import Frame
 from qbayes.report.page import write_report
@@ -145,7 +146,7 @@ def test_values_have_the_types_of_the_store() -> None:
 
 
 def test_the_public_door_reads_a_table_too(tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
+    pd = needs.package("pandas")
     rows = STUDIES["images"]()
     store = write_store(tmp_path / "store", rows)
     (store / "results.csv").write_text(as_csv(rows), encoding="utf-8")

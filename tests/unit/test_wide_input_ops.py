@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import needs
 import qbayes as qb
 from handmade.programs import Maker
 from qbayes.errors import BadInput
@@ -63,7 +64,7 @@ def by_integers(op: ops.Weighted, x: Tensor, grids: Grids, constants: Any, draw:
     return codes.clamp(int(constants["low"]), int(constants["high"]))
 
 
-@pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
+@needs.unless(why_missing() is None, needs.INT8)
 @pytest.mark.parametrize("options", [{}, {"grids": 0}, {"grids": 1}, {"grids": 2}])
 @pytest.mark.parametrize("bias_noise", [False, True])
 def test_onednn_reads_wide_codes_exactly(options: dict[str, Any], bias_noise: bool) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import needs
 import qbayes as qb
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer.compare import record_ops
@@ -131,7 +132,7 @@ def test_the_head_may_be_a_convolution(granularity: str) -> None:
         assert report["conv"].how != "exact"
 
 
-@pytest.mark.skipif("onednn" not in BACKENDS or kernels() is None, reason="needs oneDNN and a C compiler")
+@needs.unless(kernels(), needs.COMPILER)
 def test_a_small_matrix_gives_wide_codes_by_the_fast_kernel() -> None:
     program = qb.lower(quantised(float_posterior("bbb"), output=16))
     report = {row.op: row for row in qb.load(program, "onednn").backend.report()}

@@ -1,4 +1,4 @@
-"""The reference semantics on a CUDA device: the bits of the CPU, with TF32 and bfloat16 modes on or off."""
+"""The reference semantics, with TF32 and bfloat16 modes on or off; and on a GPU the bits of the CPU."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import needs
+from kernels import DEVICE
 from qbayes.integer.ops import Add, AvgPool, Conv, Grids, Linear, Mask, MaxPool, Noise, Value, Weights
 from qbayes.quant import exact
 from qbayes.quant.epsilon import epsilon_codes
 from qbayes.quant.exact import exact_conv, exact_linear
 from qbayes.quant.fixed_point import fixed_point, shared_shift, shared_shifts
-
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 # channels in, channels out, length, kernel, stride, groups: the shapes of ResNets, depthwise, 5×5.
 SHAPES = [
@@ -41,7 +41,7 @@ def matmul_precision(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_convolutions_are_exact(shape: tuple[int, ...]) -> None:
     inputs, outputs, length, kernel, stride, groups = shape
-    x = torch.randint(-255, 256, (64, inputs, length, length)).float()
+    x = torch.randint(-255, 256, (64 if needs.ON_GPU else 4, inputs, length, length)).float()
     w = torch.randint(-127, 128, (outputs, inputs // groups, kernel, kernel)).float()
     geometry = ((stride,) * 2, (kernel // 2,) * 2, (1, 1), groups)
     # the bound of the actual codes must allow float32, however large the fan-in.
@@ -49,8 +49,8 @@ def test_convolutions_are_exact(shape: tuple[int, ...]) -> None:
     while bound >= 2**24:
         w = (w / 2).trunc()
         bound = int(w.abs().flatten(1).sum(1).max()) * 255
-    got = exact_conv(x.cuda(), w.cuda(), *geometry, x_limit=255, w_limit=127, bound=bound)
-    expected = F.conv2d(x.cuda().double(), w.cuda().double(), None, *geometry)
+    got = exact_conv(x.to(DEVICE), w.to(DEVICE), *geometry, x_limit=255, w_limit=127, bound=bound)
+    expected = F.conv2d(x.to(DEVICE).double(), w.to(DEVICE).double(), None, *geometry)
     assert got.dtype == torch.float32
     assert torch.equal(got.double(), expected)
 
@@ -58,16 +58,18 @@ def test_convolutions_are_exact(shape: tuple[int, ...]) -> None:
 @pytest.mark.usefixtures("matmul_precision")
 def test_products_are_exact() -> None:
     x, w = torch.randint(-255, 256, (300, 250)).float(), torch.randint(-255, 256, (70, 250)).float()
-    got = exact_linear(x.cuda(), w.cuda(), x_limit=255, w_limit=255)
+    got = exact_linear(x.to(DEVICE), w.to(DEVICE), x_limit=255, w_limit=255)
     assert torch.equal(got.long().cpu(), x.long() @ w.long().T)
 
 
+@needs.gpu
 def test_noise_is_that_of_the_cpu() -> None:
     draws = torch.tensor([0, 3, 2**31])
     here = epsilon_codes(2**40 + 1, 3, draws, (7, 5), 8)
     assert torch.equal(epsilon_codes(2**40 + 1, 3, draws.cuda(), (7, 5), 8).cpu(), here)
 
 
+@needs.gpu
 @pytest.mark.parametrize("grids", [0, 1, 2])
 def test_gaussian_layers_give_the_bits_of_the_cpu(grids: int) -> None:
     weights = Weights("gaussian", 4, affine=grids == 0, per_channel=grids > 0, grids=grids, bias_site=1)
@@ -100,6 +102,7 @@ def test_gaussian_layers_give_the_bits_of_the_cpu(grids: int) -> None:
         assert len(here.unique()) > 3
 
 
+@needs.gpu
 def test_other_ops_give_the_bits_of_the_cpu() -> None:
     codes, shift = shared_shift(torch.tensor([0.5, 0.25], dtype=torch.float64))
     clamp = {"low": torch.tensor([0]), "high": torch.tensor([255])}
