@@ -8,7 +8,11 @@ import pytest
 import torch
 from hypothesis import settings
 
+pytest_plugins = ["skipped"]
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Without a GPU, Triton's interpreter runs our kernels; it looks here when Triton is imported.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Times on a shared machine say nothing about the code.
 settings.register_profile("qbayes", deadline=None)
