@@ -38,6 +38,12 @@ VENDORED := src/qbayes/export/web/runtime/ort-wasm-simd-threaded.wasm
 $(VENDORED): src/qbayes/export/web/runtime_files.py | .venv/.installed
 	@$(RUN)/python -m qbayes.cli.vendor_web && touch $@ || echo "pages for the browser cannot be exported or tested here"
 
+# What .ci/run adds. bayesian-torch asks for torchvision and tensorboard, which nothing here uses.
+.venv/.ci: .venv/.installed
+	$(RUN)/python -m pip install -q -c constraints.txt -e ".[ci]"
+	$(RUN)/python -m pip install -q -c constraints.txt --no-deps bayesian-torch
+	@touch $@
+
 .venv/.docs: .venv/.installed
 	$(RUN)/python -m pip install -q -c constraints.txt -e ".[docs]"
 	@touch $@
