@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import needs
-from kernels import DEVICE
+from kernels import DEVICE, kernels_are_taken  # noqa: F401  (a fixture)
 from qbayes.quant import finish, quantizer
 from qbayes.quant.layers.base import UNLIMITED, Limits
 from qbayes.quant.layers.weighted import PointWeights, QuantWeighted
@@ -161,11 +161,12 @@ def test_what_is_not_served_is_left_alone() -> None:
     assert plain.shape == x.shape
 
 
-@needs.gpu
+@needs.triton
+@pytest.mark.usefixtures("kernels_are_taken")
 def test_a_layer_on_a_gpu_takes_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[bool] = []
     real = finish.FusedFinish.apply
     monkeypatch.setattr(finish.FusedFinish, "apply", lambda *given: (calls.append(True), real(*given))[1])
-    x = torch.randn(2, 8, 4, 4, device="cuda").contiguous(memory_format=torch.channels_last)
-    layer(made(), RELU).finished(x, torch.ones(8, device="cuda"))
+    x = torch.randn(2, 8, 4, 4, device=DEVICE).contiguous(memory_format=torch.channels_last)
+    layer(made(), RELU).finished(x, torch.ones(8, device=DEVICE))
     assert calls

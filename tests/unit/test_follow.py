@@ -11,7 +11,7 @@ from torch import Tensor
 
 import needs
 import qbayes as qb
-from kernels import DEVICE
+from kernels import DEVICE, kernels_are_taken, to_train  # noqa: F401  (a fixture)
 from qbayes.quant import follow, quantizer
 from qbayes.quant.affine import EMPTY_SCALE
 from qbayes.quant.quantizer import Quantizer
@@ -108,11 +108,12 @@ def test_other_rules_grids_and_devices_stay_plain(monkeypatch: pytest.MonkeyPatc
         activations().observe(x)
 
 
-@needs.gpu
+@needs.triton
+@pytest.mark.usefixtures("kernels_are_taken")
 def test_the_papers_recipe_on_a_gpu_gives_what_plain_operations_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = qb.load_task("digits")
-    budget = qb.Budget(epochs=2, batch_size=128, learning_rate=1e-3)
-    posterior = qb.fit(qb.network("lenet", task), task, qb.method("pointwise"), budget, device="cuda")
+    network, task = to_train()
+    budget = qb.Budget(epochs=2, batch_size=128 if needs.ON_GPU else 20, learning_rate=1e-3)
+    posterior = qb.fit(network, task, qb.method("pointwise"), budget, device=DEVICE, progress=False)
     paper = qb.Precision.preset("paper")
     calls: list[Tensor] = []
 
@@ -121,10 +122,10 @@ def test_the_papers_recipe_on_a_gpu_gives_what_plain_operations_give(monkeypatch
         follow.follow(x, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(quantizer, "follow", noted)
-    made = [qb.quantize(posterior, task, paper, budget, device="cuda", progress=False)]
+    made = [qb.quantize(posterior, task, paper, budget, device=DEVICE, progress=False)]
     assert calls
     monkeypatch.setattr(quantizer, "can_follow", lambda *given: False)
-    made.append(qb.quantize(posterior, task, paper, budget, device="cuda", progress=False))
+    made.append(qb.quantize(posterior, task, paper, budget, device=DEVICE, progress=False))
     one, other = (made[index].members[0] for index in (0, 1))
     for name, value in one.items():
         if name.endswith("scale"):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import needs
 import qbayes as qb
-from kernels import DEVICE
+from kernels import DEVICE, kernels_are_taken, to_train  # noqa: F401  (a fixture)
 from needs import ON_GPU
 from qbayes import on_gpu
 from qbayes.posterior.network import NetworkPosterior
@@ -404,7 +404,8 @@ def test_the_cpu_takes_the_plain_path() -> None:
     assert not can_fuse(torch.randn(3), one.scale, one.zero_point, one.low, one.high, 0)
 
 
-@needs.gpu
+@needs.triton
+@pytest.mark.usefixtures("kernels_are_taken")
 def test_which_tensors_are_fused() -> None:
     one, channels = made(4), made(4, channels=3, scale=[0.1, 0.2, 0.3])
 
@@ -420,7 +421,7 @@ def test_which_tensors_are_fused() -> None:
     assert not fuses(x, low=torch.tensor(-7, device=DEVICE))
     assert not fuses(x[:, ::2])
     assert not fuses(x.double())
-    assert not fuses(x.cpu())
+    assert not fuses(x.to("meta"))
     assert not fuses(x[:0])
     assert not fuses(x, made(4).half())
 
@@ -453,29 +454,30 @@ def test_recorded_as_a_graph_it_has_the_same_bits(grid: str) -> None:
 
 
 def floats(method: str) -> tuple[NetworkPosterior, qb.Task]:
-    task = qb.load_task("digits")
-    network = qb.network("lenet", task, style="relu")
+    network, task = to_train()
     budget = qb.Budget(epochs=2)
-    return qb.fit(network, task, qb.method(method), budget, device="cuda", progress=False), task
+    return qb.fit(network, task, qb.method(method), budget, device=DEVICE, progress=False), task
 
 
-@needs.gpu
+@needs.triton
+@pytest.mark.usefixtures("kernels_are_taken")
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("method", ["pointwise", "mcd", "bbb"])
 def test_training_agrees_with_the_plain_path_and_with_itself(
     method: str, channels_last: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     posterior, task = floats(method)
-    budget = qb.Budget(epochs=4, batch_size=200, learning_rate=1e-3, channels_last=channels_last)
+    batch = 200 if ON_GPU else 20
+    budget = qb.Budget(epochs=4, batch_size=batch, learning_rate=1e-3, channels_last=channels_last)
 
     def trained() -> NetworkPosterior:
-        return qb.quantize(posterior, task, qb.Precision(4, 4), budget, device="cuda", progress=False)
+        return qb.quantize(posterior, task, qb.Precision(4, 4), budget, device=DEVICE, progress=False)
 
     unfused: list[torch.Size] = []
     original = quantizer.fake_quantize
 
     def noted(x: Tensor, *args: Any) -> Tensor:
-        if x.is_cuda:
+        if x.device.type == DEVICE:
             unfused.append(x.shape)
         return original(x, *args)
 
@@ -496,7 +498,8 @@ def curve(posterior: NetworkPosterior) -> list[float]:
     return posterior.provenance["quantised"]["losses"][0]
 
 
-@needs.gpu
+@needs.triton
+@pytest.mark.usefixtures("kernels_are_taken")
 def test_stacks_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior, task = floats("mcd")
     budget = qb.Budget(epochs=1, batch_size=200, learning_rate=1e-3)
@@ -516,6 +519,6 @@ def test_stacks_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Stack, "losses", stacked)
     monkeypatch.setattr(FusedFakeQuantize, "apply", single)
-    results = quantize_stacked([one, one], device="cuda", progress=False)
+    results = quantize_stacked([one, one], device=DEVICE, progress=False)
     assert all(isinstance(result, NetworkPosterior) for result in results)
     assert any(stacking)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import needs
-from kernels import DEVICE
+from kernels import DEVICE, kernels_are_taken  # noqa: F401  (a fixture)
 from needs import ON_GPU
 from qbayes.posterior import reparametrise
 from qbayes.posterior.gaussian import GaussianLayer
@@ -105,7 +105,8 @@ def test_on_a_cpu_and_under_vmap_operations_are_plain(monkeypatch: pytest.Monkey
     assert torch.allclose(y, x.to(DEVICE) + x.to(DEVICE).abs() * x.to(DEVICE))
 
 
-@needs.gpu
+@needs.triton
+@pytest.mark.usefixtures("kernels_are_taken")
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_gaussian_convolution_on_a_gpu_takes_the_kernels(
     bf16: bool, monkeypatch: pytest.MonkeyPatch
@@ -126,7 +127,7 @@ def test_a_gaussian_convolution_on_a_gpu_takes_the_kernels(
             monkeypatch.setattr(reparametrise, "_readable", lambda *given: False)
         layer.zero_grad()
         torch.manual_seed(1)
-        with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=bf16):
             y = layer(x)
         y.float().square().mean().backward()
         assert layer.weight_mean.grad is not None
