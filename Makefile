@@ -12,13 +12,14 @@ SEED ?= 0
 TARGET ?= onednn
 KERNELS ?= on
 
-.PHONY: help demo test test-full fuzz lint format bench vendor wheel docs clean
+.PHONY: help demo test test-full fuzz mutants lint format bench vendor wheel docs clean
 
 help:
 	@echo "make demo       two studies on embedded data, four methods, float to 2 bits; pages in runs/demo"
 	@echo "make test       the tests, without the long matrices (JOBS=$(JOBS) processes)"
 	@echo "make test-full  all tests"
 	@echo "make fuzz       random programs on a backend (PROGRAMS=$(PROGRAMS) TARGET=$(TARGET) KERNELS=$(KERNELS))"
+	@echo "make mutants    what of the source no test watches (MODULES, OPERATORS, SAMPLE: tests/mutants/run.py)"
 	@echo "make lint       ruff, pyright, import-linter"
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make bench      the benchmarks, one after the other"
@@ -60,6 +61,11 @@ test-full: .venv/.installed $(VENDORED)
 fuzz: .venv/.installed
 	OMP_NUM_THREADS=1 QBAYES_INTEGER_KERNELS=$(KERNELS) PYTHONPATH=tests $(RUN)/python -m fuzz \
 		--programs $(PROGRAMS) --seed $(SEED) --target $(TARGET) --processes $(JOBS)
+
+# Mutations of the source, JOBS at a time, each in a copy: none may pass unnoticed.
+mutants: .venv/.installed
+	PYTHONPATH=tests $(RUN)/python -m mutants.run --jobs $(JOBS) $(if $(MODULES),--modules $(foreach one,$(MODULES),'$(one)')) \
+		$(if $(OPERATORS),--operators) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(FRESH),--fresh)
 
 lint: .venv/.installed
 	$(RUN)/ruff check .

@@ -1,0 +1,210 @@
+"""Puts mutations into copies of the source and tells which of them no test notices.
+
+    make mutants                                     the committed list
+    make mutants MODULES="integer/* quant/fold.py"   of these files
+    make mutants OPERATORS=1 MODULES=quant/fold.py   every comparison, ±1, and / or and guard of a file
+    make mutants SAMPLE=100                          so many of those at random, of the files of the list
+
+The list is ``mutations.toml``. For each mutation only those tests of `make test` run that reach the changed
+line, the likeliest to notice first; which these are is measured once (``mutants.reach``). A mutation that a
+test notices is killed. One whose text is not there any more is stale: choose it again. A killing test counts
+if it passes without the mutation.
+"""
+
+import argparse
+import fnmatch
+import multiprocessing
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mutants.mutation import Mutation, Stale, read_list
+from mutants.operators import operator_mutations
+from mutants.reach import Reach, Test, reach
+from mutants.tree import ROOT, SOURCE, copy_project, environment
+from mutants.trial import Verdict, prepare, run_tests, try_mutation
+
+# seconds of tests, as they took under measurement, after which a mutation has survived.
+BUDGET = 900.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    mutations = _chosen(asked.modules, operators=asked.operators, sample=asked.sample, seed=asked.seed)
+    whole = reach(asked.jobs, fresh=asked.fresh)
+    found = list(_tried(mutations, whole, asked.jobs, asked.budget))
+    return _told(found)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--modules", nargs="*", help="files of src/qbayes, or patterns of them")
+    parser.add_argument("--operators", action="store_true", help="every operator, in place of the list")
+    parser.add_argument("--sample", type=int, help="so many operators at random")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--jobs", type=int, default=1, help="mutations that are tried at a time")
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of tests for one mutation")
+    parser.add_argument("--fresh", action="store_true", help="measure anew what the tests reach")
+    return parser
+
+
+def _chosen(
+    modules: Sequence[str] | None, *, operators: bool, sample: int | None, seed: int
+) -> list[Mutation]:
+    listed = read_list()
+    if sample is None and not operators:
+        return [one for one in listed if _matches(one.file, modules)]
+    if modules:
+        every = [str(path.relative_to(ROOT / SOURCE)) for path in sorted((ROOT / SOURCE).rglob("*.py"))]
+        files = [file for file in every if _matches(file, modules)]
+    else:
+        files = sorted({one.file for one in listed})
+    found = [one for file in files for one in operator_mutations(file, _text(file))]
+    return found if sample is None else random.Random(seed).sample(found, min(sample, len(found)))
+
+
+def _matches(file: str, modules: Sequence[str] | None) -> bool:
+    return not modules or any(fnmatch.fnmatch(file, module) for module in modules)
+
+
+def _text(file: str) -> str:
+    path = ROOT / SOURCE / file
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mutation and the tests that may notice it."""
+
+    mutation: Mutation
+    tests: tuple[Test, ...]
+
+    def but(self, without: set[str]) -> "Case":
+        return Case(self.mutation, tuple(test for test in self.tests if test.id not in without))
+
+
+def _tried(mutations: Sequence[Mutation], whole: Reach, jobs: int, budget: float) -> Iterator[Verdict]:
+    """The verdicts, told as they come; those by tests that fail without the mutation too are asked again."""
+    cases: list[Case] = []
+    for mutation in mutations:
+        if mutation.equivalent:
+            yield _shown(Verdict(mutation, "equivalent"))
+            continue
+        try:
+            cases.append(_case(mutation, whole))
+        except Stale as error:
+            yield _shown(Verdict(mutation, "stale", str(error)))
+    prepare()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, _Hands(Path(folder), jobs) as hands:
+        wrong: set[str] = set()
+        while cases:
+            found = [_shown(verdict) for verdict in hands.judge(cases, budget)]
+            fail_anyway = hands.failing({one.by for one in found if one.state == "killed"} - wrong)
+            wrong |= fail_anyway
+            yield from (one for one in found if one.by not in fail_anyway)
+            again = {one.mutation.id for one in found if one.by in fail_anyway}
+            cases = [case.but(wrong) for case in cases if case.mutation.id in again]
+
+
+def _case(mutation: Mutation, whole: Reach) -> Case:
+    text = _text(mutation.file)
+    mutation.applied(text)
+    reaching = whole.tests(mutation, text)
+    return Case(mutation, (*reaching, *whole.beside(reaching)))
+
+
+class _Hands:
+    """Processes that try mutations, each in a copy of its own."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        first = copy_project(folder / "tree-0")
+        # so that Python and pytest have compiled all files once.
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--collect-only",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+        ]
+        subprocess.run(command, cwd=first, env=environment(first), stdout=subprocess.DEVNULL, check=False)
+        fork = multiprocessing.get_context("fork")
+        free = fork.SimpleQueue()
+        free.put(first)
+        for number in range(1, jobs):
+            free.put(shutil.copytree(first, folder / f"tree-{number}"))
+        self._pool = fork.Pool(jobs, _take_tree, (free,))
+
+    def judge(self, cases: Iterable[Case], budget: float) -> Iterator[Verdict]:
+        return self._pool.imap_unordered(_judged, [(case, budget) for case in cases])
+
+    def failing(self, tests: set[str]) -> set[str]:
+        """Which of these fail in a copy without a mutation."""
+        known = sorted(test for test in tests if "::" in test)
+        return set(self._pool.apply(_failing, (known,))) if known else set()
+
+    def __enter__(self) -> "_Hands":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.terminate()
+
+
+# the copy of this process.
+_TREE: list[Path] = []
+
+
+def _take_tree(free: Any) -> None:
+    _TREE[:] = [free.get()]
+
+
+def _judged(given: tuple[Case, float]) -> Verdict:
+    case, budget = given
+    return try_mutation(case.mutation, case.tests, _TREE[0], budget)
+
+
+def _failing(tests: list[str]) -> list[str]:
+    failed = run_tests(tests, _TREE[0], 10.0 * len(tests), all_of_them=True)
+    return [] if failed is None else failed.splitlines()
+
+
+def _shown(verdict: Verdict) -> Verdict:
+    one = verdict.mutation
+    told = {
+        "killed": f"by {verdict.by}",
+        "stale": verdict.by,
+        "survived": f"{verdict.tests} of {verdict.of} tests",
+    }
+    print(
+        f"{verdict.state:10} {verdict.seconds:6.1f} s  {one.id}  {told.get(verdict.state, '')}".rstrip(),
+        flush=True,
+    )
+    return verdict
+
+
+def _told(found: Sequence[Verdict]) -> int:
+    """The counts, and what is to be done; whether all is well."""
+    states = Counter(one.state for one in found)
+    tried = len(found) - states["equivalent"]
+    for one in sorted(found, key=lambda one: (one.state, one.mutation.file, one.mutation.id)):
+        if one.state not in ("killed", "equivalent"):
+            print(f"\n{one.state}: {one.mutation.id} in {one.mutation.file}\n  {one.mutation.why}")
+            print(f"  - {one.mutation.old}\n  + {one.mutation.new}".replace("\n", "\n    "))
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    share, seconds = states["killed"] / tried if tried else 1.0, sum(one.seconds for one in found)
+    print(f"\n{len(found)} mutations: {counted}; {share:.1%} killed, in {seconds:.0f} s")
+    return 0 if states["killed"] == tried else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
