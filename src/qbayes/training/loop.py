@@ -166,7 +166,7 @@ class Loop:
             self._replayed.set_rate(rate)
             return self._replayed(x, y, self.phase)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * group.get("lr_scale", 1.0)
+            group["lr"] = rate
         loss = self._gradient(x, y)
         self.optimizer.step()
         return loss

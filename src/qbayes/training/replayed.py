@@ -58,11 +58,10 @@ class ReplayedSteps:
 
     def set_rate(self, rate: float) -> None:
         for group in self._optimizer.param_groups:
-            scaled = rate * group.get("lr_scale", 1.0)
             if self._whole:
-                group["lr"].fill_(scaled)
+                group["lr"].fill_(rate)
             else:
-                group["lr"] = scaled
+                group["lr"] = rate
 
     def __call__(self, x: Tensor, y: Tensor, phase: Hashable = None) -> Tensor:
         """One step; ``phase`` is whatever else the step depends on that is no tensor."""
