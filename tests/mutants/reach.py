@@ -24,6 +24,8 @@ from mutants.mutation import Mutation, statement_of
 from mutants.tree import ROOT, SOURCE, copy_project, environment
 
 KEPT = ROOT / "build" / "mutants"
+# folders that say nothing of what is in them.
+_NO_NAMES = frozenset({"quant", "integer", "posterior", "training"})
 _SETTINGS = """[run]
 source = {source}
 data_file = {data}
@@ -49,10 +51,11 @@ class Test:
     def file(self) -> str:
         return self.id.partition("::")[0]
 
-    @property
-    def cost(self) -> float:
-        """What is quick and runs little of the source comes first: it is likely to be about the line."""
-        return (self.seconds + 0.02) * (self.size + 200)
+    def cost(self, file: str) -> float:
+        """What is quick, runs little of the source and is called like the file is likely to be about it."""
+        names = [part for part in Path(file).with_suffix("").parts if part not in _NO_NAMES]
+        called_so = any(name in self.file for name in names)
+        return (self.seconds + 0.02) * (self.size + 200) * (0.05 if called_so else 1.0)
 
 
 class Layer:
@@ -133,16 +136,14 @@ class Reach:
             found |= self._mentioning(statement.names)
         if not found:
             found = self._at(mutation.file, text, range(1, text.count("\n") + 2))
-        return sorted(found, key=lambda test: (test.cost, test.id))
+        return sorted(found, key=lambda test: (test.cost(mutation.file), test.id))
 
-    def beside(self, tests: Iterable[Test]) -> list[Test]:
+    def beside(self, mutation: Mutation, tests: Iterable[Test]) -> list[Test]:
         """The other tests of the same files: what one of them computed may have been kept for another."""
         some = {test.id for test in tests}
         files = {test.file for test in tests}
-        return sorted(
-            (test for test in self._all() if test.file in files and test.id not in some),
-            key=lambda test: (test.cost, test.id),
-        )
+        others = (test for test in self._all() if test.file in files and test.id not in some)
+        return sorted(others, key=lambda test: (test.cost(mutation.file), test.id))
 
     def _all(self) -> Iterator[Test]:
         for layer in self.layers:

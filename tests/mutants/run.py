@@ -13,23 +13,18 @@ if it passes without the mutation.
 
 import argparse
 import fnmatch
-import multiprocessing
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from mutants.hands import Case, Hands, Verdict
 from mutants.mutation import Mutation, Stale, read_list
 from mutants.operators import operator_mutations
-from mutants.reach import Reach, Test, reach
-from mutants.tree import ROOT, SOURCE, copy_project, environment
-from mutants.trial import Verdict, prepare, run_tests, try_mutation
+from mutants.reach import Reach, reach
+from mutants.tree import ROOT, SOURCE
 
 # seconds of tests, as they took under measurement, after which a mutation has survived.
 BUDGET = 900.0
@@ -79,17 +74,6 @@ def _text(file: str) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-@dataclass(frozen=True)
-class Case:
-    """A mutation and the tests that may notice it."""
-
-    mutation: Mutation
-    tests: tuple[Test, ...]
-
-    def but(self, without: set[str]) -> "Case":
-        return Case(self.mutation, tuple(test for test in self.tests if test.id not in without))
-
-
 def _tried(mutations: Sequence[Mutation], whole: Reach, jobs: int, budget: float) -> Iterator[Verdict]:
     """The verdicts, told as they come; those by tests that fail without the mutation too are asked again."""
     cases: list[Case] = []
@@ -101,15 +85,13 @@ def _tried(mutations: Sequence[Mutation], whole: Reach, jobs: int, budget: float
             cases.append(_case(mutation, whole))
         except Stale as error:
             yield _shown(Verdict(mutation, "stale", str(error)))
-    prepare()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, _Hands(Path(folder), jobs) as hands:
-        wrong: set[str] = set()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, Hands(Path(folder), jobs) as hands:
         while cases:
             found = [_shown(verdict) for verdict in hands.judge(cases, budget)]
-            fail_anyway = hands.failing({one.by for one in found if one.state == "killed"} - wrong)
-            wrong |= fail_anyway
-            yield from (one for one in found if one.by not in fail_anyway)
-            again = {one.mutation.id for one in found if one.by in fail_anyway}
+            killers = {one.by for one in found if one.state == "killed"}
+            wrong = hands.failing({test for case in cases for test in case.tests if test.id in killers})
+            yield from (one for one in found if one.by not in wrong)
+            again = {one.mutation.id for one in found if one.by in wrong}
             cases = [case.but(wrong) for case in cases if case.mutation.id in again]
 
 
@@ -117,65 +99,7 @@ def _case(mutation: Mutation, whole: Reach) -> Case:
     text = _text(mutation.file)
     mutation.applied(text)
     reaching = whole.tests(mutation, text)
-    return Case(mutation, (*reaching, *whole.beside(reaching)))
-
-
-class _Hands:
-    """Processes that try mutations, each in a copy of its own."""
-
-    def __init__(self, folder: Path, jobs: int) -> None:
-        first = copy_project(folder / "tree-0")
-        # so that Python and pytest have compiled all files once.
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--collect-only",
-            "-n",
-            "0",
-            "-p",
-            "no:cacheprovider",
-        ]
-        subprocess.run(command, cwd=first, env=environment(first), stdout=subprocess.DEVNULL, check=False)
-        fork = multiprocessing.get_context("fork")
-        free = fork.SimpleQueue()
-        free.put(first)
-        for number in range(1, jobs):
-            free.put(shutil.copytree(first, folder / f"tree-{number}"))
-        self._pool = fork.Pool(jobs, _take_tree, (free,))
-
-    def judge(self, cases: Iterable[Case], budget: float) -> Iterator[Verdict]:
-        return self._pool.imap_unordered(_judged, [(case, budget) for case in cases])
-
-    def failing(self, tests: set[str]) -> set[str]:
-        """Which of these fail in a copy without a mutation."""
-        known = sorted(test for test in tests if "::" in test)
-        return set(self._pool.apply(_failing, (known,))) if known else set()
-
-    def __enter__(self) -> "_Hands":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.terminate()
-
-
-# the copy of this process.
-_TREE: list[Path] = []
-
-
-def _take_tree(free: Any) -> None:
-    _TREE[:] = [free.get()]
-
-
-def _judged(given: tuple[Case, float]) -> Verdict:
-    case, budget = given
-    return try_mutation(case.mutation, case.tests, _TREE[0], budget)
-
-
-def _failing(tests: list[str]) -> list[str]:
-    failed = run_tests(tests, _TREE[0], 10.0 * len(tests), all_of_them=True)
-    return [] if failed is None else failed.splitlines()
+    return Case(mutation, (*reaching, *whole.beside(mutation, reaching)))
 
 
 def _shown(verdict: Verdict) -> Verdict:

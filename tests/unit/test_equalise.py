@@ -130,6 +130,17 @@ class Twice(nn.Module):
         return self.last(F.relu(self.layer(F.relu(self.layer(x)))))
 
 
+class ReadTwice(nn.Module):
+    """What reads ``first`` reads its own answers too: it has one weight for both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.shared, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.relu(self.shared(F.relu(self.shared(F.relu(self.first(x)))))))
+
+
 class Bounded(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +150,7 @@ class Bounded(nn.Module):
         return self.last(F.relu6(self.first(x)))
 
 
-@pytest.mark.parametrize("make", [Residual, Twice, Bounded, lambda: nn.Linear(4, 3)])
+@pytest.mark.parametrize("make", [Residual, Twice, ReadTwice, Bounded, lambda: nn.Linear(4, 3)])
 def test_factors_that_would_not_cancel_are_not_made(make: type[nn.Module]) -> None:
     quantised = quant_network(make(), (4,), qb.Precision())
     before = {name: value.clone() for name, value in quantised.state_dict().items()}

@@ -1,6 +1,7 @@
 """Fake-quantised layers in evaluation against slow arithmetic in whole numbers and fractions."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import pytest
@@ -105,6 +106,19 @@ def test_limits_of_their_own(limits: tuple[float, float]) -> None:
     constants = layer.constants(x)
     totals = [[(value, int(constants["multiplier"]))] for value in whole(x.centred)]
     assert whole(layer.compute(x).codes) == oracle(layer, totals, constants, int(constants["shift"]))
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.5), (-0.1, 3.0), (-4.0, 0.2), (0.0, 6.3)])
+def test_a_limit_is_the_code_nearest_to_it(low: float, high: float) -> None:
+    """Of the codes that there are: a limit beyond the range is its end. Ties go to the even step."""
+    out = quantizer(low, high)
+    scale, zero = (Fraction(float(number)) for number in out.grid())
+    for limit in torch.linspace(-5, 7, 241).tolist():
+        wanted = min(max(zero + round(Fraction(limit) / scale), 0), 31)
+        layer = QuantRescale(out, (limit, math.inf))
+        assert whole(layer.clamp_constants()["low"]) == [wanted]
+        layer = QuantRescale(out, (-math.inf, limit))
+        assert whole(layer.clamp_constants()["high"]) == [wanted]
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
