@@ -29,7 +29,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``state`` as in ``trial``, or ``unreached``, ``stale``, ``equivalent``; ``by``: the test that failed."""
+    """``state`` as in ``trial``, or ``unreached``, ``stale``, ``equivalent``; ``by`` is the failed test."""
 
     mutation: Mutation
     state: str

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -492,6 +493,24 @@ def test_many_subjects_that_fail_weakly_refute_together() -> None:
     assert refuted(judged([*weak, *calm]))
     hanging_together = [Comparison("s", f"q{n}", "", one.found, one.rule) for n, one in enumerate(weak)]
     assert not refuted(judged([*hanging_together, *calm]))
+
+
+@pytest.mark.parametrize("each", [1, 2, 5])
+@pytest.mark.parametrize("subjects", [1, 2, 5, 10, 40])
+def test_so_many_subjects_refute_as_chance_makes_in_one_study_of_twenty(subjects: int, each: int) -> None:
+    """A line fails where its whole interval lies on one side, which chance does to it in 2.5 % of studies."""
+    fails = 1 - Fraction(975, 1000) ** each
+    for failing in range(subjects + 1):
+        lines = [
+            Line(f"s{n}", f"q{m}", "", 1.0, 0.5, 1.5, "≤ 0.1", "no" if n < failing and not m else "yes", 3)
+            for n in range(subjects)
+            for m in range(each)
+        ]
+        as_many = sum(
+            math.comb(subjects, k) * fails**k * (1 - fails) ** (subjects - k)
+            for k in range(failing, subjects + 1)
+        )
+        assert refuted(lines) == (as_many < Fraction(5, 100)), (failing, float(as_many))
 
 
 def test_claims_are_seldom_refuted_by_chance() -> None:

@@ -57,8 +57,8 @@ def kept(weights: GaussianWeights, in_steps: Tensor) -> Tensor:
     return drawn.var(0).mean(1) * worth**2 / (STEP * in_steps.double()) ** 2
 
 
-# So many of 40 channels have another σ than the 1.5 steps of the rest. On one grid 0.1 steps round to nothing,
-# and of 0.5 steps a third rounds to a whole one, which is 1.3 times their variance.
+# So many of 40 channels have another σ than the 1.5 steps of the rest. On one grid 0.1 steps round to
+# nothing, and of 0.5 steps a third rounds to a whole one, which is 1.3 times their variance.
 @pytest.mark.parametrize(
     ("others", "steps", "grids"),
     [

@@ -295,6 +295,26 @@ def test_divergence_stops_the_run() -> None:
         loop.run()
 
 
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_a_spike_may_pass_but_none_of_its_states_is_kept(epoch: int) -> None:
+    """In one of epochs 2 to 4 the loss is 1e4 times what it is: the last one's state would be the member."""
+    loop = make_loop(METHODS["adam"](), make_task())
+    inner = loop.loss
+
+    def spiking(network: nn.Module, outputs: Outputs, target: Tensor) -> Tensor:
+        return inner(network, outputs, target) * (1e4 if loop.state.epoch == epoch else 1.0)
+
+    loop.loss = spiking
+    if epoch == 3:
+        with pytest.raises(RunFailed, match="in epoch 4 the loss is over 100 times"):
+            loop.run()
+        assert loop.state.members == []
+    else:
+        state = loop.run()
+        assert state.losses[epoch] > 100 * state.losses[0]
+        assert len(state.members) == 1
+
+
 def test_the_rate_follows_the_schedule() -> None:
     loop = make_loop(METHODS["sgd"](), make_task())
     rates: list[float] = []

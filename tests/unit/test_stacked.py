@@ -13,6 +13,7 @@ from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.training.stacked import StackJob, fit_stacked, stack_key
+from qbayes.training.stacked_loop import StackLoop
 from qbayes.training.stacked_noise import TrainingNoise
 from qbayes.training.stacked_rows import StackedRows
 
@@ -168,6 +169,24 @@ def test_a_stack_of_failures_ends_early_and_leaves_no_checkpoint(tmp_path: Any) 
     found = fit_stacked(small_jobs("pointwise", tasks), device="cpu", checkpoint=tmp_path)
     assert all(isinstance(one, RunFailed) for one in found)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("epoch", [2, 3])
+def test_a_network_whose_member_lies_in_a_spike_fails_alone(
+    epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In epoch 3 or 4 the loss of the second network is 1e4 times what it is; the state of 4 is kept."""
+    inner = StackLoop._loss_of
+
+    def spiking(loop: StackLoop, x: Tensor, y: Tensor) -> Tensor:
+        factors = torch.tensor([1.0, 1e4, 1.0]) if loop.state.epoch == epoch else torch.ones(3)
+        return inner(loop, x, y) * factors
+
+    monkeypatch.setattr(StackLoop, "_loss_of", spiking)
+    found = fit_stacked(small_jobs("pointwise"), device="cpu")
+    assert [isinstance(one, RunFailed) for one in found] == [False, epoch == 3, False]
+    if epoch == 3:
+        assert "in epoch 4 the loss is over 100 times" in str(found[1])
 
 
 class WithStatistics(nn.Module):

@@ -180,6 +180,24 @@ def test_a_hundred_thousand_runs_resolve_each_distinct_stage_once(monkeypatch: p
     assert len(plan.jobs()) == 20 + 20 * 49
 
 
+def test_threads_are_part_of_every_training_and_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums that other threads share out have other bits. In one plan, too, where keys are remembered."""
+    hashed: dict[str, Mapping[str, Any]] = {}
+    digest = stages.digest
+
+    def noted(stage: str, values: Mapping[str, Any]) -> str:
+        hashed[stage] = values
+        return digest(stage, values)
+
+    monkeypatch.setattr(stages, "digest", noted)
+    keys_of(changed("threads", 3))
+    assert [hashed[stage]["threads"] for stage in ("float", "quantised")] == [3, 3]
+    content = copy.deepcopy(CONTENT)
+    content["axes"] = {"threads": [1, 2], "precision": ["float", "W8A8"]}
+    plan = planned(content)
+    assert [len(plan.keys(stage)) for stage in stages.STAGES] == [2, 2, 2, 4]
+
+
 def test_keys_are_hexadecimal_and_differ() -> None:
     plan = planned(CONTENT)
     keys = [key for stage in stages.STAGES for key in plan.keys(stage)]
@@ -232,6 +250,14 @@ def test_stacks_are_cut_evenly_and_do_not_depend_on_what_is_done() -> None:
     plan.done = {"float": set(plan.keys("float")[1:])}
     (job,) = [job for job in plan.jobs(stacks) if job.kind == "float"]
     assert len(job.payload["stages"]) == 24
+
+
+def test_networks_of_other_threads_are_trained_apart() -> None:
+    plan = tuned(threads=[1, 2], precision=["W8A8"])
+    stacks = stacks_of(plan, Tasks(None))
+    assert sizes(stacks, plan.keys("float")) == sizes(stacks, plan.keys("quantised")) == [4, 4]
+    for job in plan.jobs(stacks):
+        assert len({run["threads"] for _, run in job.payload.get("stages", job.payload.get("runs"))}) == 1
 
 
 def test_two_networks_and_convolutions_are_not_stacked() -> None:

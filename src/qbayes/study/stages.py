@@ -99,11 +99,11 @@ class Resolver:
     def keys(self, run: Mapping[str, Any]) -> Keys:
         float_key, before = self._float(run), start_of(run)
         start = None if before is None else self._float(before)
-        threads = self._text(run["threads"])
         evaluate = self._text(run["evaluate"])
         if run["precision"] == FLOAT:
             return Keys(float_key, None, None, self._scores(float_key, evaluate, run), start)
-        parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantise"]), threads)
+        # the seed and the threads are those of the float key.
+        parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantise"]))
         if parts not in self._hashed:
             values = quantised_values(run, self._tasks.facts(run["task"]))
             self._hashed[parts] = digest("quantised", {"float": float_key, **values})
