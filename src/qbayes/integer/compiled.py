@@ -21,7 +21,7 @@ from qbayes.integer.ops.pool import AvgPool, MaxPool
 from qbayes.integer.ops.unary import Affine, Lookup, Rescale
 from qbayes.noise import keep_threshold
 from qbayes.quant.fixed_point import real
-from qbayes.quant.windows import largest_window, pooled_length
+from qbayes.quant.windows import ends_of, largest_window
 
 _EXACT = 1 << 51  # up to here adding 1.5 · 2^52 rounds to whole numbers
 _MOST_INPUTS = 16
@@ -232,9 +232,8 @@ def _max_pool(
 ) -> Run:
     assert isinstance(op, MaxPool)
     lengths, out_row = shapes[0][1:], op.out_shape(shapes)
-    axes = zip(lengths, op.kernel, op.stride, op.padding, op.dilation, strict=True)
-    along = [_max_windows(*axis, op.ceil_mode) for axis in axes]
-    windows = _window_table(along)
+    axes = zip(lengths, out_row[1:], op.kernel, op.stride, op.padding, op.dilation, strict=True)
+    windows = _window_table([_max_windows(*axis) for axis in axes])
     dilation = torch.tensor([1] * (2 - len(op.dilation)) + list(op.dilation), dtype=torch.int32)
     return _pool(
         out_row,
@@ -245,15 +244,12 @@ def _max_pool(
 
 
 def _max_windows(
-    length: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
-) -> list[tuple[int, int]]:
+    length: int, count: int, kernel: int, stride: int, padding: int, dilation: int
+) -> tuple[Tensor, Tensor]:
     """First and end of each window inside the row, the first on the window's own grid of dilated steps."""
-    windows = []
-    for index in range(pooled_length(length, kernel, stride, padding, dilation, ceil_mode)):
-        start = index * stride - padding
-        first = start + max(0, -(start // dilation)) * dilation if start < 0 else start
-        windows.append((first, min(start + dilation * (kernel - 1) + 1, length)))
-    return windows
+    starts = torch.arange(count) * stride - padding
+    first = starts + (-starts).clamp(min=0).add(dilation - 1) // dilation * dilation
+    return first, (starts + dilation * (kernel - 1) + 1).clamp(max=length)
 
 
 def _mean_pool(
@@ -268,7 +264,7 @@ def _mean_pool(
         return None
     factor = real(multiplier, constants["shift"].long()).contiguous()
     windows, step, ends, zero = (
-        _window_table(along),
+        _window_table([ends_of(axis) for axis in along]),
         int(len(factor) > 1),
         _ends(grids, constants),
         grids.zeros[0],
@@ -303,10 +299,11 @@ def _pool(out_row: tuple[int, ...], call: Callable[[int, int, tuple[int, int, in
     return run
 
 
-def _window_table(along: Sequence[Sequence[tuple[int, int]]]) -> Tensor:
+def _window_table(along: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """``(top, bottom, left, right)`` of each output position, int32; a sequence has height 1."""
-    tall, wide = ([(0, 1)], along[0]) if len(along) == 1 else along
-    return torch.tensor([(*y, *x) for y in tall for x in wide], dtype=torch.int32)
+    spans = [torch.stack(ends, 1).int() for ends in along]
+    tall, wide = spans if len(spans) == 2 else (torch.tensor([[0, 1]], dtype=torch.int32), spans[0])
+    return torch.cat([tall.repeat_interleave(len(wide), 0), wide.repeat(len(tall), 1)], 1)
 
 
 def _ends(grids: Grids, constants: Constants) -> tuple[float, float, float]:

@@ -41,6 +41,7 @@ from qbayes.posterior.save import write_atomically
 SUFFIX = ".qbayes"
 LARGEST_FILE = 1 << 34  # bytes
 LARGEST_HEADER = 1 << 24
+_LONGEST_PART = 400  # characters of a message
 _ENTRY = "qbayes"
 _BEFORE, _BETWEEN, _AFTER = '{"sha256":"', '","program":', "}"
 _HASH = slice(len(_BEFORE), len(_BEFORE) + 64)
@@ -68,16 +69,23 @@ def open_program(path: str | Path) -> Program:
     payload = _read(path)
     try:
         text, tensors = _contents(payload)
+        del payload  # the tensors are copies: a large program would be held twice
         program = read_text(text)
         program.members.extend(unpack_members(program, tensors["codes"], tensors["scales"]))
         verify(program)
         if write_text(program) != text:
             refuse("the JSON of a program must be written as qbayes writes it", "other spelling or entries")
     except BadFile as error:
-        raise BadFile(error.must, f"{error.got} (in {path})", error.do) from None
+        raise BadFile(_short(error.must), f"{_short(error.got)} (in {path})", error.do) from None
     except BadInput as error:
-        raise BadFile(f"a program must be right: {error.must}", f"{error.got} (in {path})", RESTORE) from None
+        must = f"a program must be right: {_short(error.must)}"
+        raise BadFile(must, f"{_short(error.got)} (in {path})", RESTORE) from None
     return program
+
+
+def _short(words: str) -> str:
+    """A file may hold numbers, texts and lists of any length; a message shows where they begin."""
+    return words if len(words) <= _LONGEST_PART else f"{words[:_LONGEST_PART]} …"
 
 
 def content_hash(text: str, tensors: Mapping[str, Tensor]) -> str:
@@ -85,7 +93,7 @@ def content_hash(text: str, tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256(f"{len(text)}:{text}".encode())
     for name in ("codes", "scales"):
         digest.update(f"{name}{tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].contiguous().numpy().tobytes())
+        digest.update(tensors[name].reshape(-1).numpy().data)
     return digest.hexdigest()
 
 
@@ -98,7 +106,7 @@ def _read(path: Path) -> bytes:
                 refuse("a program must be a regular file", f"a device or pipe: {path}", "check the path")
             if found.st_size > LARGEST_FILE:
                 refuse(f"a program must take at most {LARGEST_FILE} bytes", f"{found.st_size}: {path}")
-            return file.read(LARGEST_FILE)
+            return file.read(found.st_size)  # all of LARGEST_FILE would be reserved before anything is read
     except OSError as error:
         reason = f"{path}: {error.strerror or error}"
     except ValueError as error:  # a path with a null byte

@@ -1,5 +1,6 @@
 """Pooling: the largest code of each window, or the rescaled sum of its centred codes."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +13,7 @@ from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
 from qbayes.quant.fixed_point import rounded_shift
-from qbayes.quant.windows import all_windows, divisors, pooled_length, window_sums
+from qbayes.quant.windows import Windows, all_windows, divisors, pooled_length, window_sums
 
 
 def _check_windows(op: Op, kernel: object, stride: object, padding: object) -> None:
@@ -93,8 +94,8 @@ class AvgPool(Op):
             fields.wholes(f"{self.name}: adaptive", self.adaptive, 1, lengths=(len(self.kernel),))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
-        divided_by = self.divisors(values[self.inputs[0]].shape[1:])
-        count = 1 if bool((divided_by == divided_by.flatten()[0]).all()) else divided_by.numel()
+        along = self.windows(values[self.inputs[0]].shape[1:])
+        count = 1 if self._are_even(along) else math.prod(len(axis) for axis in along)
         multiplier = Constant("multiplier", (count,), 32, True)
         return multiplier, Constant("shift", (1,), SHIFT_BITS, False), *clamp_constants()
 
@@ -107,7 +108,14 @@ class AvgPool(Op):
         fields.fits(min(lengths) > 0, self.name, "the kernel must fit into the padded row", shape)
         return (shape[0], *lengths)
 
-    def windows(self, lengths: Sequence[int]) -> list[list[tuple[int, int]]]:
+    def _are_even(self, along: Sequence[Windows]) -> bool:
+        """Whether one number divides all sums: sizes are above 0, so it is a matter of each axis."""
+        if self.divisor is not None:
+            return True
+        sizes = [axis.sizes(self.count_include_pad) for axis in along]
+        return all(bool((size == size[0]).all()) for size in sizes)
+
+    def windows(self, lengths: Sequence[int]) -> list[Windows]:
         """Start and stop of each window along each axis, for an input of these lengths."""
         return all_windows(lengths, self.kernel, self.stride, self.padding, self.ceil_mode, self.adaptive)
 
