@@ -50,6 +50,29 @@ def test_convolution_is_that_of_float64(
     assert torch.equal(got.long(), convolve(x.double(), w.double(), None, *geometry).long())
 
 
+@given(
+    axes=st.sampled_from([1, 2]),
+    groups=st.integers(1, 2),
+    geometry=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3), st.integers(1, 2)),
+    most=st.integers(1, 4000),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_a_convolution_in_pieces_is_the_whole(
+    axes: int, groups: int, geometry: tuple[int, int, int, int], most: int, dtype: torch.dtype
+) -> None:
+    """However small the pieces: rows, then bands along one axis and the other."""
+    kernel, stride, padding, dilation = geometry
+    x = codes(3, groups * 2, *(9, 7)[:axes]).to(dtype)
+    w = codes(groups, 2, *(kernel,) * axes).to(dtype)
+    placing = ((stride,) * axes, (padding,) * axes, (dilation,) * axes, groups)
+    convolve: Callable[..., Tensor] = F.conv1d if axes == 1 else F.conv2d
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact, "LARGEST_COLUMNS", most)
+        got = exact.conv_in_pieces(x, w, *placing)
+    assert got.dtype == dtype
+    assert torch.equal(got, convolve(x, w, None, *placing))
+
+
 @given(st.integers(1, 400), st.integers(1, 5))
 def test_linear_is_that_of_int64(features: int, rows: int) -> None:
     x, w = codes(rows, 2, features), codes(3, features)

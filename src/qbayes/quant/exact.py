@@ -6,6 +6,9 @@ float32 holds every integer up to 2^24, so a float32 convolution of centred code
 always multiplied in float64. What may do harm is a kernel that transforms its inputs (Winograd): NNPACK is
 switched off, autocast too, and every shape is checked once on each device against float64, with inputs at the
 limits; one that fails runs in float64.
+
+On a CPU torch writes down the inputs of every output of a float64 convolution side by side: k² times the row,
+for all rows. Large ones are therefore done in pieces, row by row and band by band.
 """
 
 import math
@@ -18,6 +21,7 @@ from torch.nn import functional as F
 _FLOAT32_EXACT = 1 << 24
 _LARGEST_CODE = 256  # up to here a code is exact in the 8 significant bits of bfloat16
 _CHECKED_ROWS = 8
+LARGEST_COLUMNS = 1 << 28  # bytes of inputs that torch writes down side by side
 
 # (operation, shapes, device) → whether float32 gave the integers of float64.
 _verified: dict[tuple[object, ...], bool] = {}
@@ -71,9 +75,8 @@ def _conv(
     groups: int,
     x_limit: int,
 ) -> Tensor:
-    convolve: Callable[..., Tensor] = F.conv1d if weight.dim() == 3 else F.conv2d
     key = ("conv", *stride, "p", *padding, "d", *dilation, "g", groups)
-    return _run(lambda a, b: convolve(a, b, None, stride, padding, dilation, groups), x, weight, key, x_limit)
+    return _run(lambda a, b: conv_in_pieces(a, b, stride, padding, dilation, groups), x, weight, key, x_limit)
 
 
 @_conv.register_fake
@@ -87,8 +90,7 @@ def _(
     x_limit: int,
 ) -> Tensor:
     dtype = torch.float32 if x_limit else torch.float64
-    spans = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
-    lengths = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in spans]
+    lengths = _lengths(x, weight, stride, padding, dilation)
     return x.new_empty((x.shape[0], weight.shape[0], *lengths), dtype=dtype)
 
 
@@ -129,6 +131,46 @@ def _(
     return _over_batch(lambda a, b: _linear(a, b, x_limit), x, weight, in_dims)
 
 
+def conv_in_pieces(
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The plain convolution of ``x``, in pieces for which torch takes at most ``LARGEST_COLUMNS`` bytes more."""
+    convolve: Callable[..., Tensor] = F.conv1d if weight.dim() == 3 else F.conv2d
+    lengths = _lengths(x, weight, stride, padding, dilation)
+    # kernels for float32 write nothing down, but for some shapes: the rows come one by one there.
+    rows = x.shape[0] if x.dtype == torch.float64 else 1
+    columns = rows * math.prod((*weight.shape[1:], *lengths)) * x.element_size()
+    if x.is_cuda or columns <= LARGEST_COLUMNS or rows * max(lengths) <= 1:
+        return convolve(x, weight, None, stride, padding, dilation, groups)
+    if rows > 1:
+        some = max(1, rows * LARGEST_COLUMNS // columns)
+        pieces = [conv_in_pieces(r, weight, stride, padding, dilation, groups) for r in x.split(some)]
+        return torch.cat(pieces)
+    axis = lengths.index(max(lengths))
+    some = max(1, lengths[axis] * LARGEST_COLUMNS // columns)
+    padded = F.pad(x, [p for both in reversed(padding) for p in (both, both)]) if any(padding) else x
+    reach = dilation[axis] * (weight.shape[2 + axis] - 1) + 1
+    bands = []
+    for first in range(0, lengths[axis], some):
+        steps = min(some, lengths[axis] - first) - 1
+        band = padded.narrow(2 + axis, first * stride[axis], steps * stride[axis] + reach)
+        bands.append(conv_in_pieces(band, weight, stride, [0] * len(lengths), dilation, groups))
+    return torch.cat(bands, 2 + axis)
+
+
+def _lengths(
+    x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """Lengths of the output's spatial axes."""
+    spans = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in spans]
+
+
 def _over_batch(
     run: Callable[[Tensor, Tensor], Tensor], x: Tensor, weight: Tensor, in_dims: tuple[int | None, ...]
 ) -> tuple[Tensor, int]:
@@ -164,7 +206,8 @@ def _run(
 def _agrees(operation: Callable[[Tensor, Tensor], Tensor], x: Tensor, weight: Tensor, x_limit: int) -> bool:
     """Whether float32 gives float64's integers for inputs at ±x_limit and between, on rows spread over x."""
     generator = torch.Generator(x.device).manual_seed(0)
-    wide = torch.randint(-x_limit, x_limit + 1, x.shape, generator=generator, device=x.device)
+    ends = (-x_limit, x_limit + 1)
+    wide = torch.randint(*ends, x.shape, generator=generator, device=x.device, dtype=torch.int16)
     probe = torch.where(wide % 2 == 0, wide.sign() * x_limit, wide).float()
     rows = torch.linspace(0, x.shape[0] - 1, min(_CHECKED_ROWS, x.shape[0])).long().to(x.device)
     fast = operation(probe, weight)[rows]
