@@ -1,8 +1,6 @@
 """The public names: six nouns and the verbs, gathered for ``import qbayes as qb``."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -14,7 +12,7 @@ from qbayes.methods import Method
 from qbayes.methods import make_method as method
 from qbayes.metrics import Scores, evaluate
 from qbayes.mixed.assign import Assignment, BitBudget, assign_bits
-from qbayes.networks import Architecture
+from qbayes.networks import REBUILT
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.predictive import Predictive
@@ -71,14 +69,4 @@ __all__ = [
 
 def load_posterior(folder: str | Path, network: nn.Module | None = None) -> NetworkPosterior:
     """Read a saved posterior, float or quantised; one's own ``network`` is given here, ours are rebuilt."""
-    return _load_posterior(folder, network if network is not None else _rebuilt, requantised)
-
-
-def _rebuilt(architecture: Mapping[str, Any]) -> nn.Module:
-    if not architecture:
-        raise BadInput(
-            "a posterior of one's own network needs that network at loading",
-            "no architecture in the file",
-            "call load_posterior(folder, network=…), or on the command line --network package.module:factory",
-        )
-    return Architecture.from_json(architecture).build()
+    return _load_posterior(folder, REBUILT if network is None else network, requantised)

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from qbayes.errors import BadFile, BadInput
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from qbayes import NetworkPosterior, Program, ProgramPosterior, Task
+    from qbayes.posterior.stored import NetworkSource
 
 PROGRAM_SUFFIX = ".qbayes"
 
@@ -87,11 +90,14 @@ def is_program(path: Path) -> bool:
 
 def open_posterior(folder: Path, network: str | None = None, device: str = "cpu") -> "NetworkPosterior":
     """A saved posterior on ``device``; code of the user's is imported only where they name it here."""
-    import qbayes as qb
+    from qbayes.networks import REBUILT
+    from qbayes.posterior.save import load_posterior
+    from qbayes.quant.prepare import requantised
     from qbayes.training.fit import choose_device
 
     place = choose_device(device)
-    return qb.load_posterior(folder, None if network is None else _named_network(folder, network)).to(place)
+    source = REBUILT if network is None else _named_network(folder, network)
+    return load_posterior(folder, source, requantised).to(place)
 
 
 def open_float_posterior(path: Path, network: str | None = None) -> "NetworkPosterior":
@@ -167,19 +173,22 @@ def open_answering(
     return open_posterior(path, network, device)
 
 
-def _named_network(folder: Path, name: str) -> Any:
-    """The network of the user's choice, made for what the saved posterior reads and answers."""
-    from qbayes.networks import Architecture, build_network
+def _named_network(folder: Path, name: str) -> "NetworkSource":
+    """The network that the user names, for what the saved posterior reads and answers."""
+    from qbayes.networks import rebuilt_by
     from qbayes.posterior.save import read_header
-    from qbayes.posterior.signature import Signature
 
     header = read_header(folder)
-    saved = header.get("architecture")
-    if saved:
-        asked = Architecture.from_json(saved)
-        # options belong to the network they were recorded for.
-        options = asked.options if asked.name == name else {}
-        return build_network(name, asked.input_shape, asked.outputs, asked.kind, **options)
+    if header.get("architecture"):
+        return rebuilt_by(name)
+    return lambda _: _of_signature(folder, header, name)
+
+
+def _of_signature(folder: Path, header: Mapping[str, Any], name: str) -> "nn.Module":
+    """A network of which nothing is recorded but what it reads and answers."""
+    from qbayes.networks import build_network
+    from qbayes.posterior.signature import Signature
+
     try:
         signature = Signature.from_json(header["signature"])
     except (KeyError, TypeError, ValueError) as error:

@@ -1,7 +1,8 @@
 """Networks by name: plain PyTorch, without Bayes and without bits.
 
 ``build_network`` makes one from the shelf, or calls one's own factory, ``package.module:factory``. What was
-built carries its ``Architecture``, from which a saved posterior rebuilds it.
+built carries its ``Architecture``, from which a saved posterior rebuilds it: ``REBUILT`` those of the shelf,
+``rebuilt_by`` those of a factory that the caller names. No file decides what is imported.
 """
 
 import importlib
@@ -17,9 +18,10 @@ from torch import nn
 
 from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.networks.base import Kind, check_choice, check_sizes
+from qbayes.posterior.outline import NetworkNotGiven, Outlined
 from qbayes.registry import Shelf
 
-__all__ = ["NETWORKS", "Architecture", "build_network"]
+__all__ = ["NETWORKS", "REBUILT", "Architecture", "build_network", "is_own", "rebuilt_by"]
 
 NETWORKS: Shelf[Callable[..., nn.Module]] = Shelf("network", "qbayes.networks")
 
@@ -46,8 +48,8 @@ class Architecture:
         One's own factory is imported only with ``allow_import``: a name read from a file must not decide
         what code is run.
         """
-        if ":" in self.name and not allow_import:
-            raise BadInput(
+        if is_own(self.name) and not allow_import:
+            raise NetworkNotGiven(
                 "a network of one's own must be given by the caller, not by the file that names it",
                 f"'{self.name}'",
                 "pass the network when loading, or name its factory on the command line, if you trust it",
@@ -76,6 +78,42 @@ class Architecture:
         return cls(**data)
 
 
+def is_own(name: str) -> bool:
+    """Whether a network's name means a factory of the user's own, which is imported."""
+    return ":" in name
+
+
+def _from_the_shelf(architecture: Mapping[str, Any]) -> nn.Module:
+    if not architecture:
+        raise NetworkNotGiven(
+            "a posterior of one's own network needs that network at loading",
+            "no architecture in the file",
+            "call load_posterior(folder, network=…), or on the command line --network package.module:factory",
+        )
+    return Architecture.from_json(architecture).build()
+
+
+# networks of the shelf keep nothing but their state: they can be laid out before they take memory.
+REBUILT = Outlined(_from_the_shelf)
+
+
+def rebuilt_by(name: str) -> Callable[[Mapping[str, Any]], nn.Module]:
+    """What builds a recorded network by the name that the caller gives, which must be the recorded one."""
+
+    def build(architecture: Mapping[str, Any]) -> nn.Module:
+        recorded = Architecture.from_json(architecture)
+        if recorded.name != name:
+            raise NetworkNotGiven(
+                "the network must be the one that the posterior was fitted with",
+                f"'{name}', where '{recorded.name}' is recorded",
+                "name that one; if its factory has moved, load it in Python: "
+                "qb.load_posterior(folder, network=…)",
+            )
+        return recorded.build(allow_import=True)
+
+    return build if is_own(name) else Outlined(build)
+
+
 def build_network(
     name: str,
     input_shape: tuple[int, ...],
@@ -89,7 +127,7 @@ def build_network(
     ``package.module:factory``; a factory gets ``input_shape``, ``outputs`` and ``kind`` where its signature
     has them. The result's ``architecture`` says how to build it again.
     """
-    own = ":" in name
+    own = is_own(name)
     asked = Architecture(name, input_shape, cast(tuple[int, ...], outputs), kind, options)
     shape = {"input_shape": asked.input_shape, "outputs": asked.outputs, "kind": kind}
     with _current_folder_importable() if own else nullcontext():
@@ -127,7 +165,7 @@ def _resolve_options(
         )
     defaults = {key: named[key].default for key in known if named[key].default is not inspect.Parameter.empty}
     # one's own factory may have defaults that JSON cannot hold: there, only what was given is kept.
-    return dict(given) if ":" in name else {**defaults, **given}
+    return dict(given) if is_own(name) else {**defaults, **given}
 
 
 def _accepts(factory: Callable[..., Any], key: str) -> bool:

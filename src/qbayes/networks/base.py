@@ -10,6 +10,8 @@ from qbayes.errors import BadInput, unknown_name
 
 Kind = Literal["classification", "regression"]
 Noise = Literal["row", "constant"]
+# no tensor has an axis that long: their product would not fit the numbers that torch counts with.
+_LARGEST = 1 << 31
 
 
 class Network(nn.Module):
@@ -57,12 +59,16 @@ def check_choice(what: str, value: object, known: Sequence[str]) -> None:
 
 
 def check_sizes(what: str, value: object, may_be_empty: bool = False) -> tuple[int, ...]:
-    """``value`` as a tuple of positive integers; one integer is a tuple of itself."""
+    """``value`` as a tuple of positive integers of 31 bits; one integer is a tuple of itself."""
     given = (value,) if isinstance(value, int) else value
     sizes = tuple(given) if isinstance(given, list | tuple) else None
-    if sizes is None or not all(type(n) is int and n > 0 for n in sizes) or not (sizes or may_be_empty):
+    if (
+        sizes is None
+        or not all(type(n) is int and 0 < n < _LARGEST for n in sizes)
+        or not (sizes or may_be_empty)
+    ):
         raise BadInput(
-            f"the {what} must be positive integers",
+            f"the {what} must be positive integers below 2^31",
             repr(value),
             "give a tuple such as (100, 100), or one integer",
         )

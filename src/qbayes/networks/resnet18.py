@@ -9,6 +9,7 @@ from qbayes.networks import NETWORKS
 from qbayes.networks.base import Kind, Network, Noise, check_image
 
 WIDTHS = {"slim": 24, "standard": 64}
+_LARGEST_WIDTH = 1 << 16
 
 
 class Block(nn.Module):
@@ -91,9 +92,9 @@ class ResNet18(Network):
 
 def _channels(width: str | int) -> int:
     named = WIDTHS.get(width) if isinstance(width, str) else width
-    if named is None or isinstance(named, bool) or named < 1:
+    if type(named) is not int or not 1 <= named < _LARGEST_WIDTH:
         raise BadInput(
-            "the width of resnet18 must be 'slim', 'standard' or a positive number of channels",
+            "the width of resnet18 must be 'slim', 'standard' or a positive number of channels below 2^16",
             repr(width),
             nearest(str(width), WIDTHS),
         )

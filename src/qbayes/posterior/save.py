@@ -4,11 +4,12 @@ The JSON is put in place last and holds the sha256 of the weights and of itself,
 whole or refused.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,22 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor, nn
+from torch import Tensor
 
-from qbayes.errors import BadFile, BadInput, QbayesError
-from qbayes.posterior.likelihood import ConstantNoise, Gaussian
+from qbayes.errors import BadFile, BadInput
+from qbayes.posterior.layout import Damaged, read_layout
+from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.sites import Site, place_sites
+from qbayes.posterior.stored import (
+    NetworkSource,
+    Recorded,
+    Requantise,
+    added_later,
+    check_fits,
+    guarded,
+    members_of,
+    module_for,
+)
 
 FORMAT = "qbayes-posterior"
 VERSION = 1
@@ -30,11 +40,6 @@ HEADER, WEIGHTS = "posterior.json", "weights.safetensors"
 # it can only be read by setting it, for the whole process: once, before there are threads.
 _UMASK = os.umask(0)
 os.umask(_UMASK)
-
-NetworkSource = nn.Module | Callable[[Mapping[str, Any]], nn.Module]
-# what a quantised posterior is made of: from the float network with its sites, the signature and the JSON of
-# the precision, to the fake-quantised network.
-Requantise = Callable[[nn.Module, Signature, Mapping[str, Any]], nn.Module]
 
 
 def check_output_folder(folder: Path, *, overwrite: bool = False) -> None:
@@ -173,17 +178,21 @@ def read_header(folder: str | Path) -> dict[str, Any]:
     try:
         header = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise BadFile(
+        raise Damaged(
             "a posterior is a folder with posterior.json and weights.safetensors",
             f"no {path}",
             "give the folder that 'qbayes fit --out' or save_posterior wrote",
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadFile(
+    except (ValueError, RecursionError) as error:
+        raise Damaged(
             f"{path} must be readable JSON", f"{error}", "the file is damaged: restore or refit it"
         ) from None
+    except OSError as error:
+        raise BadFile(
+            f"{path} must be readable JSON", f"{error.strerror}", "check its rights and the disk"
+        ) from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise BadFile("the file must be a qbayes posterior", f"{path}", "check the path")
+        raise Damaged("the file must be a qbayes posterior", f"{path}", "check the path")
     if header.get("version") != VERSION:
         raise BadFile(
             f"the format version must be {VERSION}",
@@ -197,10 +206,10 @@ def read_header(folder: str | Path) -> dict[str, Any]:
 def _check_content(path: Path, header: dict[str, Any]) -> None:
     try:
         whole = _content_hash(header) == header.get("content_sha256")
-    except ValueError:  # NaN or an infinity, which we never write
+    except (ValueError, RecursionError):  # NaN or an infinity, which we never write, or a nest without end
         whole = False
     if not whole:
-        raise BadFile(
+        raise Damaged(
             f"{path} must have the sha256 that it records",
             "another one: the file is damaged or was edited",
             "restore it from a copy, or refit",
@@ -212,99 +221,65 @@ def load_posterior(
 ) -> NetworkPosterior:
     """Read a posterior; ``network`` is the plain module, or builds it from the saved architecture.
 
-    ``requantise`` rebuilds the structure of a quantised one; without it, those are refused.
+    ``requantise`` rebuilds the structure of a quantised one; without it, those are refused. The weights' own
+    header is compared with the network before they are read, and before one of ours takes memory.
     """
     header = read_header(folder)
-    tensors = _read_weights(Path(folder) / WEIGHTS, header)
-    # outside of the try: an error in one's own factory is not a damaged file.
-    plain = network if isinstance(network, nn.Module) else network(header.get("architecture") or {})
+    path = Path(folder) / WEIGHTS
     try:
-        signature = Signature.from_json(header["signature"])
-        sites = [Site.from_json(site) for site in header["sites"]]
-        members = _members(tensors, int(header["members"]))
-        module = place_sites(plain, sites)
-        if header["constant_noise"] and isinstance(signature.likelihood, Gaussian):
-            module = ConstantNoise(module, signature.likelihood.shape)
-        precision = header.get("precision")
-        if precision is not None:
-            if requantise is None:
-                raise BadInput("a float posterior is needed", f"{folder} is quantised", "give the float one")
-            module = requantise(module, signature, precision)
-        provenance, architecture = dict(header["provenance"]), header["architecture"]
-        architecture = None if architecture is None else dict(architecture)
-    except QbayesError:
+        layout = read_layout(path)
+        recorded = guarded(lambda: Recorded.of(header))
+        stored = guarded(lambda: members_of(layout, recorded.members))
+        if recorded.precision is not None and requantise is None:
+            raise BadInput("a float posterior is needed", f"{folder} is quantised", "give the float one")
+        module = module_for(network, recorded, stored[0], requantise)
+        check_fits(module, stored)
+    except BadInput:
+        # weights that are not those of the JSON fit nothing: that is what has to be said.
+        _check_weights(path, header)
         raise
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
-        raise BadFile(
-            f"{HEADER} must hold every entry of the format",
-            f"{type(error).__name__}: {error}",
-            "refit or restore it",
-        ) from None
-    members = [{**_added_later(module), **member} for member in members]
-    _check_fits(module, members)
+    members = members_of(_read_weights(path, header), recorded.members)
     return NetworkPosterior(
         module,
-        members,
-        signature,
-        architecture=architecture,
-        provenance=provenance,
-        sites=sites,
-        quantised=precision,
+        [{**added_later(module), **member} for member in members],
+        recorded.signature,
+        architecture=recorded.architecture,
+        provenance=recorded.provenance,
+        sites=recorded.sites,
+        quantised=recorded.precision,
     )
 
 
+def _check_weights(path: Path, header: Mapping[str, Any]) -> None:
+    """Raise if the weights are there and have another hash than recorded."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        _check_hash(path, header, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _check_hash(path: Path, header: Mapping[str, Any], found: str) -> None:
+    if found != header.get("weights_sha256"):
+        raise Damaged(
+            f"{path} must have the sha256 that {HEADER} records",
+            "another one: the file is damaged or belongs to another posterior",
+            "restore it from a copy, or refit",
+        )
+
+
 def _read_weights(path: Path, header: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Read, and not mapped: a file that is cut while it is mapped ends the process."""
     try:
         payload = path.read_bytes()
     except OSError as error:
         raise BadFile(
             f"{path} must be readable", f"{error.strerror}", "restore the file beside its JSON"
         ) from None
-    if hashlib.sha256(payload).hexdigest() != header.get("weights_sha256"):
-        raise BadFile(
-            f"{path} must have the sha256 that {HEADER} records",
-            "another one: the file is damaged or belongs to another posterior",
-            "restore it from a copy, or refit",
-        )
+    _check_hash(path, header, hashlib.sha256(payload).hexdigest())
     try:
         return load_tensors(payload)
     except SafetensorError as error:
-        raise BadFile(
+        raise Damaged(
             f"{path} must be a safetensors file", f"{error}", "restore it from a copy, or refit"
         ) from None
-
-
-def _members(tensors: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]:
-    members: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        index, _, name = key.partition("/")
-        members.setdefault(int(index), {})[name] = value
-    if sorted(members) != list(range(len(members))) or len(members) != count:
-        raise ValueError(f"{count} members announced, {sorted(members)} found")
-    return [members[index] for index in range(count)]
-
-
-def _added_later(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers that files of earlier versions lack, by name, as a new network has them."""
-    found: dict[str, Tensor] = {}
-    for prefix, part in module.named_modules():
-        for name in getattr(part, "added_later", ()):
-            found[f"{prefix}.{name}" if prefix else name] = part.get_buffer(name)
-    return found
-
-
-def _check_fits(module: nn.Module, members: list[dict[str, Tensor]]) -> None:
-    expected = {name: (tuple(value.shape), value.dtype) for name, value in module.state_dict().items()}
-    for index, member in enumerate(members):
-        got = {name: (tuple(value.shape), value.dtype) for name, value in member.items()}
-        if got == expected:
-            continue
-        differing = sorted(set(got.items()) ^ set(expected.items()), key=str)
-        raise BadInput(
-            "the network must have the parameters that were saved",
-            f"member {index} differs at {differing[0][0]}: {differing[0][1]}",
-            "give the same network, with the same options, as in training",
-        )
 
 
 def state_to(state: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:

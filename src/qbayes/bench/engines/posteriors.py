@@ -1,14 +1,12 @@
 """Float posteriors as files: what the engines that run in torch write and read."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from qbayes.bench.engines.base import Engine
 from qbayes.bench.subjects import Subject
-from qbayes.networks import Architecture
+from qbayes.networks import REBUILT
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import load_posterior, save_posterior
 from qbayes.posterior.sites import point_state
@@ -32,15 +30,11 @@ class PosteriorEngine(Engine):
 
 
 def read_posterior(folder: Path) -> NetworkPosterior:
-    return load_posterior(folder, _built)
+    return load_posterior(folder, REBUILT)
 
 
 def plain_network(posterior: NetworkPosterior) -> nn.Module:
     """The network without its randomness: masks left out, Gaussian weights at their means."""
-    network = _built(posterior.architecture or {})
+    network = REBUILT(posterior.architecture or {})
     network.load_state_dict(point_state(posterior.network, posterior.members[0]))
     return network.eval().requires_grad_(False)
-
-
-def _built(architecture: Mapping[str, Any]) -> nn.Module:
-    return Architecture.from_json(architecture).build()
