@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 
+_LONGEST = 2000
+
+
 class QbayesError(Exception):
     """Base of every error that qbayes raises on purpose."""
 
@@ -16,7 +19,8 @@ class QbayesError(Exception):
 
     def __init__(self, must: str, got: str, do: str) -> None:
         self.must = must
-        self.got = got
+        # what a file holds may be of any length: its beginning tells what it is.
+        self.got = got if len(got) <= _LONGEST else f"{got[:_LONGEST]} … ({len(got):,} characters)"
         self.do = do
         super().__init__(f"{must}\n  got: {got}\n  do:  {do}")
 

@@ -21,7 +21,8 @@ from end_to_end.studies import SMALL, STACKED, kill, run_apart, start, write_stu
 from qbayes.study.executors import ray as executor_module
 from qbayes.study.executors.base import Event
 from qbayes.study.executors.ray import Ray
-from qbayes.study.run import Outcome, Progress, run_study
+from qbayes.study.lead import Progress
+from qbayes.study.run import Outcome, run_study
 from qbayes.study.spec import Study
 
 needs_ray = needs.installed("ray")

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from qbayes.cli import study_progress
 from qbayes.cli.study import shown_time
-from qbayes.study.run import Progress
+from qbayes.study.lead import Progress
 
 ROW = {
     "method": "mcd", "task": "digits", "precision": "W4A4", "seed": 2, "status": "done",

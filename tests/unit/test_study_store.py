@@ -23,6 +23,7 @@ from qbayes.report.frame import Frame
 from qbayes.study import lock, measured
 from qbayes.study import run as run_module
 from qbayes.study import store as store_module
+from qbayes.study.mend import mend
 from qbayes.study.results import results
 from qbayes.study.run import run_study
 from qbayes.study.spec import Study
@@ -66,7 +67,7 @@ def test_rows_are_appended_and_a_torn_line_is_cut_off(store: Store) -> None:
             "a": {"run": "a", "status": "done", "error": 0.2},
             "b": {"run": "b", "status": "done", "error": 0.1},
         }
-        store.mend()
+        assert mend(store) == []
         assert path.read_bytes() == whole
 
 
@@ -184,7 +185,7 @@ def test_a_run_killed_before_it_wrote_the_header_is_gone_on_with(held: list[str]
     store = Store(tmp_path)
     store.prepare(STUDY)
     with store.locked():
-        store.mend()
+        mend(store)
         store.write_header(STUDY, ["a"])
     assert store.header()
     assert not list(tmp_path.glob(".*"))
@@ -199,7 +200,7 @@ def test_files_like_ours_do_not_make_a_store(held: list[str], tmp_path: Path) ->
     assert all((tmp_path / name).read_text() == "years of work" for name in held)
 
 
-@pytest.mark.parametrize("stopped_in", ["make_plan", "stacks_of", "_Table", "write_header"])
+@pytest.mark.parametrize("stopped_in", ["planned_runs", "stacks_of", "Table", "write_header"])
 def test_wherever_a_run_stops_the_next_one_begins(
     stopped_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ def _console(terminal: bool, *, stderr: bool = False) -> Console:
 
 def note(message: str) -> None:
     """A message for people, beside the results."""
-    err().print(message)
+    err().print(_printable(message))
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -75,8 +75,13 @@ def report(error: QbayesError) -> int:
     label = "stopped" if error.exit_code == INTERRUPTED else "error"
     console = err()
     console.print(f"{label}: ", style="bold red", end="")
-    console.print(str(error))
+    console.print(_printable(str(error)))
     return error.exit_code
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal takes for a command: a message may quote a stranger's file."""
+    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)
 
 
 def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -292,10 +292,13 @@ def _print_outcome(
                 "done": outcome.done,
                 "left": outcome.left,
                 "failed": dict(outcome.reasons),
+                "notes": list(outcome.notes),
                 "seconds": round(outcome.seconds, 1),
             }
         )
         return
+    for said in outcome.notes:
+        note(f"damaged  {said}")
     if quiet:
         return
     out().print(

@@ -14,7 +14,7 @@ from rich.table import Table
 from qbayes.cli.console import note
 
 if TYPE_CHECKING:
-    from qbayes.study.run import Progress
+    from qbayes.study.lead import Progress
 
 Watch = Callable[["Progress"], None]
 _BETWEEN_LINES = 10.0  # seconds, where no terminal looks on

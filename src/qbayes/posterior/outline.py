@@ -8,7 +8,7 @@ read its tensors, or keep them elsewhere: it runs for real, but may not register
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ _MAKERS: frozenset[Callable[..., Any]] = frozenset(
         torch.eye,
     }
 )
+_STORED = "a network must be as large as the weights that are stored of it"
 _DO = "refit it, or load it in Python with the network itself: qb.load_posterior(folder, network=…)"
 
 
@@ -67,14 +68,20 @@ class Outlined:
         return self.build(architecture)
 
 
-@contextmanager
-def no_larger_than(stored: Mapping[str, Form]) -> Iterator[None]:
+def no_larger_than(stored: Mapping[str, Form]) -> AbstractContextManager[None]:
     """Within this block modules register no more parts and bytes than ``stored`` allows, and no tensor is
     made that is larger.
     """
-    limit = _Limit(
-        _PARTS * len(stored) + _MORE_PARTS, _BYTES * sum(map(size_of, stored.values())) + _MORE_BYTES
-    )
+    parts = _PARTS * len(stored) + _MORE_PARTS
+    return within(parts, _BYTES * sum(map(size_of, stored.values())) + _MORE_BYTES, _STORED)
+
+
+@contextmanager
+def within(
+    parts: int, most: int, must: str = "a network must have a size that can be trained"
+) -> Iterator[None]:
+    """Within this block modules register at most so many parts, and bytes."""
+    limit = _Limit(parts, most, must)
     handles = [
         register_module_parameter_registration_hook(limit.registered),
         register_module_buffer_registration_hook(limit.registered),
@@ -91,8 +98,9 @@ def no_larger_than(stored: Mapping[str, Form]) -> Iterator[None]:
 class _Limit(TorchFunctionMode):
     """Counts what this thread's modules register; looks at what functions would make before they make it."""
 
-    def __init__(self, parts: int, most: int) -> None:
+    def __init__(self, parts: int, most: int, must: str) -> None:
         super().__init__()
+        self._must = must
         self._parts, self._bytes, self._most = parts, most, most
         self._thread = threading.get_ident()
 
@@ -117,7 +125,7 @@ class _Limit(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _refuse(self, got: str) -> None:
-        raise BadInput("a network must be as large as the weights that are stored of it", got, _DO)
+        raise BadInput(self._must, got, _DO if self._must == _STORED else "make it smaller")
 
 
 def check_covered(outline: nn.Module, stored: Mapping[str, Form]) -> None:

@@ -17,12 +17,11 @@ from qbayes.quant.quantisation import quickest_place
 from qbayes.study.measured import measured_row
 from qbayes.study.sections import FLOAT
 from qbayes.study.stages import canonical, evaluate_values
-from qbayes.study.store import CHECKPOINT
+from qbayes.study.store import CHECKPOINT, ROW, ROWS
 from qbayes.study.trained import asked_of
 from qbayes.study.workplace import Job, Workplace, bits_name, method_name, task_name
 from qbayes.tasks import Task
 
-ROW, ROWS = "row.json", "rows.safetensors"
 # weights of all draws that are kept on a GPU, a byte or two each.
 _KEPT_WEIGHTS = 1 << 30
 
@@ -44,8 +43,7 @@ class Answers:
             f"seed {self.run['seed']}"
         )
         if self.run["precision"] == FLOAT:
-            weights = sum(parameter.numel() for parameter in self.float().network.parameters())
-            self._score(lambda run: self.float().to(quickest_place(weights, self.at.place)))
+            self._score(self._as_trained)
         elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.lower(
             self.job["program"], self.run, self.quantised
         ):
@@ -53,12 +51,12 @@ class Answers:
 
     def float(self) -> NetworkPosterior:
         if self._float is None:
-            self._float = self.at.posterior("float", self.job["float"])
+            self._float = self.at.posterior("float", self.job["float"], self.run)
         return self._float
 
     def quantised(self) -> NetworkPosterior:
         if self._quantised is None:
-            self._quantised = self.at.posterior("quantised", self.job["quantised"])
+            self._quantised = self.at.posterior("quantised", self.job["quantised"], self.run)
         return self._quantised
 
     def program(self) -> Program:
@@ -77,6 +75,10 @@ class Answers:
         )
         save_posterior(self._quantised, folder, overwrite=True)
         return {"method": method_name(self.run), "task": task_name(self.run)}
+
+    def _as_trained(self, run: Mapping[str, Any]) -> NetworkPosterior:
+        weights = sum(parameter.numel() for parameter in self.float().network.parameters())
+        return self.float().to(quickest_place(weights, self.at.place))
 
     def _deployed(self, run: Mapping[str, Any]) -> ProgramPosterior:
         constants = self.program().members[0].constants.values()

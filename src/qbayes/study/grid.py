@@ -11,6 +11,7 @@ is the float run and nine others, and no point is written by hand.
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ _LISTS: Mapping[str, frozenset[str]] = {
     "task": frozenset({"labels", "input_range"}),
 }
 _JOINED = "+"
+# more take longer to plan than anybody waits; the largest study that comes with qbayes has 13,000.
+MOST_RUNS = 100_000
+_MOST_AXES = 20
+_MANY = 10**18
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,13 @@ class Point:
 
 def read_axes(given: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Axis, ...]:
     """The axes as written under ``[axes]``; every value is checked in the run it makes."""
-    axes = []
+    axes: list[Axis] = []
+    spanned = 1
     for path, values in _flat(given):
         try:
+            # before a list of them is made.
+            spanned *= _count(path, values)
+            _check_count(len(axes) + 1, spanned)
             axes.append(_axis(path, values, run))
         except BadInput as error:
             raise BadInput(f"[axes] {path}: {error.must}", error.got, error.do) from error
@@ -70,8 +79,39 @@ def _flat(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield f"{before}{key}", value
 
 
+def _check_count(axes: int, spanned: int) -> None:
+    if axes > _MOST_AXES:
+        raise BadInput(f"a study has at most {_MOST_AXES} axes", f"{axes}", "put what stays under [run]")
+    if spanned > MOST_RUNS:
+        raise BadInput(
+            f"the axes may span at most {MOST_RUNS:,} runs",
+            f"{spanned:,} with this one" if spanned < _MANY else "more than can be counted here",
+            "leave values out, or make several studies of them",
+        )
+
+
+def _count(path: str, values: Any) -> int:
+    """How many choices the values of an axis stand for."""
+    if not isinstance(values, list):
+        return 1
+    return sum(_stands_for(path, value) for value in values)
+
+
+def _stands_for(path: str, value: Any) -> int:
+    if _JOINED not in path or not isinstance(value, Mapping):
+        return _expands_to(path, value)
+    held = ((section.strip(), _listed(of_section)) for section, of_section in value.items())
+    return math.prod(sum(_expands_to(section, one) for one in values) for section, values in held)
+
+
+def _expands_to(section: str, value: Any) -> int:
+    if not isinstance(value, Mapping):
+        return 1
+    return math.prod(len(_options(section, key, value)) for key in value)
+
+
 def _axis(path: str, values: Any, run: Mapping[str, Any]) -> Axis:
-    if not isinstance(values, list) or not values:
+    if not isinstance(values, list) or not _count(path, values):
         raise BadInput("an axis must be a list of values", f"{values!r}", "for example seed = [0, 1, 2]")
     sections = [part.strip() for part in path.split(_JOINED)]
     if len(sections) > 1:
@@ -185,8 +225,9 @@ def _called(choices: list[_Choice]) -> tuple[_Choice, ...]:
     """
     places = [_place(given) for given, _ in choices]
     values: dict[tuple[object, ...], set[str]] = {}
+    paths = {path for place in places for path in place}
     for place in places:
-        for path in {path for other in places for path in other}:
+        for path in paths:
             under = path, *(place.get(name) for name in NAMED if "." in path)
             values.setdefault(under, set()).add(json.dumps(place.get(path)))
     varies = {under[0] for under, seen in values.items() if len(seen) > 1}

@@ -13,10 +13,9 @@ from typing import Any
 
 from qbayes.errors import BadInput
 from qbayes.posterior.save import HEADER, WEIGHTS, write_atomically
-from qbayes.study.answers import ROW
 from qbayes.study.plan import Plan
 from qbayes.study.stages import canonical
-from qbayes.study.store import CHECKPOINT, DONE, Store
+from qbayes.study.store import CHECKPOINT, DONE, ROW, Store
 from qbayes.study.table import AXIS
 
 Row = Mapping[str, Any]
@@ -41,7 +40,9 @@ class Loan:
             for key in wanted_floats & store.done_keys("float"):
                 if all((store.stage("float", key) / name).is_file() for name in (HEADER, WEIGHTS)):
                     floats.setdefault(key, store)
-            for key, row in store.rows().items():
+            # what cannot be read is not lent, and is made here.
+            rows, _ = store.read_lines()
+            for key, row in rows.items():
                 if key in wanted_scores and row.get("status") == "done":
                     scores.setdefault(key, (store, row))
         return cls(floats, scores)
@@ -57,7 +58,7 @@ class Loan:
         for key, lender in self.floats.items():
             _copy(lender, store, "float", key)
         for key, (lender, row) in self.scores.items():
-            if (lender.stage("scores", key) / ROW).is_file() and lender.is_done("scores", key):
+            if lender.scores(key) is not None and lender.is_done("scores", key):
                 _copy(lender, store, "scores", key)
                 continue
             # what a run is, and where it lies on the axes, this study says itself.

@@ -165,17 +165,26 @@ def _answers(key: str, group: list[PlannedRun], makers: Mapping[str, str]) -> Jo
 
 
 def make_plan(study: Study, tasks: Tasks, store: Store | None = None) -> Plan:
-    """The runs of a study and the state of its store; runs with the same key are one run."""
+    """The runs of a study and the state of its store."""
+    runs = planned_runs(study, tasks)
+    return Plan(runs) if store is None else plan_of(runs, store)
+
+
+def planned_runs(study: Study, tasks: Tasks) -> list[PlannedRun]:
+    """The runs of a study; those with the same key are one run."""
     resolver = Resolver(tasks)
     runs: dict[str, PlannedRun] = {}
     for point in study.points():
         keys = resolver.keys(point.run)
         if keys.scores not in runs:
             runs[keys.scores] = PlannedRun(keys, point)
-    if store is None:
-        return Plan(list(runs.values()))
+    return list(runs.values())
+
+
+def plan_of(runs: list[PlannedRun], store: Store) -> Plan:
+    """The runs, and what the store has of them."""
     return Plan(
-        list(runs.values()),
+        runs,
         {stage: store.done_keys(stage) for stage in STAGES},
         {stage: store.failed_keys(stage) for stage in STAGES},
     )

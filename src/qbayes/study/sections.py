@@ -36,6 +36,9 @@ EVALUATE: Mapping[str, Any] = {
     "backend": "reference",
     "agreement": False,
 }
+# draws of an evaluation, and rows at once.
+_MOST: Mapping[str, int] = {"draws": 100_000, "batch_size": 1 << 24}
+_MOST_THREADS = 1024
 QUANTISE: Mapping[str, Any] = {"preset": "default", "keep": "last", "freeze": 0.5}
 # the method whose posterior, of the same network and seed, training starts from.
 START = "start"
@@ -132,16 +135,17 @@ def _check_evaluate(value: Any) -> None:
         if type(given) is not wanted:
             raise BadInput(f"{key} must be of type {wanted.__name__}", f"{given!r}", f"try {EVALUATE[key]!r}")
     whole = {**EVALUATE, **settings}
-    for key in ("draws", "batch_size"):
-        if whole[key] < 1:
-            raise BadInput(f"{key} must be at least 1", f"{whole[key]}", f"try {EVALUATE[key]}")
+    for key, most in _MOST.items():
+        if not 1 <= whole[key] <= most:
+            raise BadInput(f"{key} must be from 1 to {most:,}", f"{whole[key]}", f"try {EVALUATE[key]}")
+    check_seed(whole["seed"])
     if whole["backend"] not in (*BACKENDS, AUTO):
         raise unknown_name("backend", whole["backend"], (*BACKENDS, AUTO))
 
 
 def _check_threads(value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadInput("threads must be a whole number of at least 1", f"{value!r}", "try 1")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_THREADS:
+        raise BadInput(f"threads must be a whole number from 1 to {_MOST_THREADS}", f"{value!r}", "try 1")
 
 
 SECTIONS: Mapping[str, Callable[[Any], object]] = {

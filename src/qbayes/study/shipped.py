@@ -1,5 +1,6 @@
 """The studies that come with qbayes, by name."""
 
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def shipped() -> dict[str, Path]:
 def study_file(name: str | Path) -> Path:
     """A path as it is; a bare name is one of the shipped studies."""
     path = Path(name)
-    if path.exists() or path.suffix or len(path.parts) != 1:
+    if path.suffix or len(path.parts) != 1 or os.path.exists(path):
         return path
     known = shipped()
     if path.name not in known:

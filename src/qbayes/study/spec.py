@@ -8,6 +8,7 @@ from typing import Any
 
 from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.study.grid import Axis, Point, points, read_axes
+from qbayes.study.plain import LARGEST_TEXT, check_dots, check_name, check_plain, check_text
 from qbayes.study.sections import DEFAULTS, NEEDED, SECTIONS, check_section
 
 _PARTS = ("study", "run", "axes")
@@ -44,7 +45,9 @@ class Study:
         """The study in a TOML file; every error names the file and the key."""
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open("rb") as file:
+                # one byte more than may be there: a device could go on for ever.
+                text = file.read(LARGEST_TEXT + 1).decode("utf-8")
         except OSError as error:
             raise BadFile(
                 "a study must be a readable TOML file",
@@ -62,9 +65,17 @@ class Study:
 
     @classmethod
     def from_toml(cls, text: str, name: str = "study") -> "Study":
+        if len(text) > LARGEST_TEXT:
+            raise BadInput(
+                f"a study must be at most {LARGEST_TEXT:,} characters",
+                "more",
+                "a list in a table stands for all its values: no run need be written by hand",
+            )
+        check_dots(text)
         try:
             content = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        # a number of thousands of digits is a plain ValueError.
+        except (ValueError, RecursionError) as error:
             raise BadInput(
                 "a study must be TOML", f"{error}", "mend that line; strings need quotes"
             ) from None
@@ -73,12 +84,15 @@ class Study:
     @classmethod
     def from_content(cls, content: Mapping[str, Any], name: str = "study") -> "Study":
         """The study from its parts, as TOML or JSON hold them."""
+        check_plain(content)
         _known("the file", content, _PARTS)
         header = _tables(content, "study")
         _known("[study]", header, _HEADER)
         for key, value in header.items():
             if not isinstance(value, str) or not value.strip():
                 raise BadInput(f"[study] {key} must be text", f"{value!r}", f'write {key} = "…"')
+            check_text(f"[study] {key}", value)
+        check_name(header.get("name", name))
         run = _tables(content, "run")
         if not run:
             raise BadInput("a study must have a [run]", f"only {', '.join(content) or 'nothing'}", _EXAMPLE)

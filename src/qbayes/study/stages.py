@@ -17,6 +17,7 @@ from qbayes.methods import METHODS, Method, make_method
 from qbayes.quant.match import check_match
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_blend
+from qbayes.study.network import check_network
 from qbayes.study.sections import (
     EVALUATE,
     FLOAT,
@@ -29,7 +30,9 @@ from qbayes.study.sections import (
     start_of,
 )
 from qbayes.tasks import Task, load_task
+from qbayes.tasks.arrays import Kind
 from qbayes.training.budget import Budget
+from qbayes.training.networks import outputs_of
 
 STAGES = ("float", "quantised", "program", "scores")
 # raised when the same values give another result: what was stored under the old version is made anew.
@@ -56,10 +59,11 @@ class Facts:
     """What planning needs of a task; its rows are not kept."""
 
     name: str
-    kind: str
+    kind: Kind
     fingerprint: str
     train_rows: int
     input_shape: tuple[int, ...]
+    outputs: tuple[int, ...]
 
 
 class Tasks:
@@ -83,8 +87,8 @@ class Tasks:
         key = canonical(section)
         if key not in self._facts:
             task = self.load(section)
-            shape = tuple(task.signature.input_shape)
-            self._facts[key] = Facts(task.name, task.kind, task.fingerprint, task.train_rows, shape)
+            shape, outputs = tuple(task.signature.input_shape), outputs_of(task)
+            self._facts[key] = Facts(task.name, task.kind, task.fingerprint, task.train_rows, shape, outputs)
         return self._facts[key]
 
 
@@ -117,9 +121,17 @@ class Resolver:
         if parts not in self._hashed:
             before = start_of(run)
             start = {} if before is None else {START: self._float(before)}
-            values = float_values(run, self._tasks.facts(run["task"]))
+            facts = self._tasks.facts(run["task"])
+            self._check_network(run, facts)
+            values = float_values(run, facts)
             self._hashed[parts] = digest("float", {**values, **start})
         return self._hashed[parts]
+
+    def _check_network(self, run: Mapping[str, Any], facts: Facts) -> None:
+        parts = ("network", self._text(run["network"]), facts.kind, str((facts.input_shape, facts.outputs)))
+        if parts not in self._hashed:
+            check_network(run["network"], facts)
+            self._hashed[parts] = ""
 
     def _scores(self, of: str, evaluate: str, run: Mapping[str, Any]) -> str:
         parts = ("scores", of, evaluate)

@@ -32,14 +32,28 @@ HEADER, RESULTS, TABLE, PARQUET, PLANNED = (
 DONE, FAILED, CHECKPOINT = "done.json", "failed.json", "checkpoint"
 LOCK, RAY_LOCK = "lock", "lock-ray"
 LOGS, STACKS = "logs", "stacks"
+# what a scored run is: its row, and what was found for each test row.
+ROW, ROWS = "row.json", "rows.safetensors"
 # what may lie beside the lock when a run ends before its header is written.
 _BEFORE_THE_HEADER = {LOCK, RAY_LOCK, LOGS, PLANNED}
+_HEADER_IS_LOST = (
+    'restore it from a copy; or, where you know the study, write {"format": 1, "name": "its name"} there and '
+    "run it again: nothing else in the store is lost"
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 Row = dict[str, Any]
 
 
 class StoreFull(BadFile):
     """The store takes no more files; what is in it is whole."""
+
+
+class StageDamaged(Exception):
+    """What is kept of a stage is not what was written there: it is to be made again."""
+
+    def __init__(self, stage: str, key: str, reason: str) -> None:
+        super().__init__(f"{stage} {key}: {reason}")
+        self.stage, self.key = stage, key
 
 
 @contextlib.contextmanager
@@ -77,6 +91,12 @@ class Store:
 
     def prepare(self, study: Study) -> None:
         """Make the folder, or check that it is this study's; a study that has grown keeps its store."""
+        self.check(study)
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def check(self, study: Study) -> None:
+        """Raise unless the folder can be the study's."""
         # listed before the header is looked for: a run that begins meanwhile writes that first.
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.exists() else []
         if self.header() is None and names and not _only_begun(names):
@@ -86,8 +106,6 @@ class Store:
                 "choose another folder with --store; nothing in it was touched",
             )
         self.check_study(study)
-        with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
 
     def check_study(self, study: Study) -> None:
         """A store belongs to one study, by its name."""
@@ -119,7 +137,7 @@ class Store:
         path = self.folder / HEADER
         if not path.exists():
             return None
-        content = _read_json(path)
+        content = _read_json(path, _HEADER_IS_LOST)
         if content.get("format") != FORMAT or not isinstance(content.get("name"), str):
             raise BadFile(
                 f"the store must have format {FORMAT}, of this version of qbayes",
@@ -146,19 +164,26 @@ class Store:
         folder = self.folder / stage
         if not folder.is_dir():
             return set()
-        return {entry.name for entry in os.scandir(folder) if (folder / entry.name / DONE).exists()}
+        return {entry.name for entry in os.scandir(folder) if self.is_done(stage, entry.name)}
 
     def failed_keys(self, stage: str) -> dict[str, str]:
         """The keys of a stage that failed, with the reason."""
-        found = sorted((self.folder / stage).glob(f"*/{FAILED}"))
-        return {path.parent.name: str(_read_json(path).get("reason", "")) for path in found}
+        keys = (path.parent.name for path in sorted((self.folder / stage).glob(f"*/{FAILED}")))
+        reasons = ((key, self.why_failed(stage, key)) for key in keys)
+        return {key: reason for key, reason in reasons if reason is not None}
 
     def why_failed(self, stage: str, key: str) -> str | None:
-        path = self.stage(stage, key) / FAILED
-        return str(_read_json(path).get("reason", "")) if path.exists() else None
+        """The reason, where there is one: a note of failure that cannot be read is none."""
+        found = read_object(self.stage(stage, key) / FAILED)
+        return None if found is None else str(found.get("reason", ""))
 
     def is_done(self, stage: str, key: str) -> bool:
-        return (self.stage(stage, key) / DONE).exists()
+        """Whether its last file says so: one that is empty or damaged says nothing."""
+        return read_object(self.stage(stage, key) / DONE) is not None
+
+    def set_back(self, stage: str, key: str) -> None:
+        """A stage that was done is so no longer; its files stay until it is made again."""
+        (self.stage(stage, key) / DONE).unlink(missing_ok=True)
 
     def begin(self, stage: str, key: str) -> Path:
         """The folder of a stage that is not done, with nothing in it but a checkpoint."""
@@ -191,7 +216,11 @@ class Store:
         return {key: self.record(stage, key) for key in self.done_keys(stage)}
 
     def record(self, stage: str, key: str) -> dict[str, Any]:
-        return _read_json(self.stage(stage, key) / DONE)
+        return _read_json(self.stage(stage, key) / DONE, "run the study again: the stage is made anew")
+
+    def scores(self, key: str) -> Row | None:
+        """What a run scored, of scores that can be read."""
+        return read_object(self.stage("scores", key) / ROW)
 
     # ---- the table
 
@@ -200,31 +229,27 @@ class Store:
 
         A torn last line is not there. ``with_numbers`` makes numbers of scores that are not finite.
         """
-        path = self.folder / RESULTS
-        if not path.exists():
-            return {}
-        found: dict[str, Row] = {}
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            try:
-                row = json.loads(line)
-                found[row["run"]] = row
-            except (ValueError, KeyError, TypeError):
-                raise BadFile(
-                    f"{path} must hold one JSON object a line", f"{line[:60]!r}", "restore it from a copy"
-                ) from None
+        found, bad = self.read_lines()
+        if bad:
+            raise BadFile(
+                f"{self.folder / RESULTS} must hold one JSON object a line",
+                f"{bad[0][:60]!r}",
+                "run the study again, which writes the line anew, or restore the file from a copy",
+            )
         return found
 
-    def mend(self) -> None:
-        """Cut off what a stopped process left of a line, and remove what it left of other files."""
-        for name in (HEADER, PLANNED, TABLE, PARQUET):
-            for scratch in self.folder.glob(f".{name}.*"):
-                scratch.unlink()
+    def read_lines(self) -> tuple[dict[str, Row], list[bytes]]:
+        """The rows by run, and the lines that are none."""
         path = self.folder / RESULTS
-        if path.exists():
-            content = path.read_bytes()
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content):
-                os.truncate(path, whole)
+        found: dict[str, Row] = {}
+        bad: list[bytes] = []
+        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
+            row = row_of(line)
+            if row is None:
+                bad.append(line)
+            else:
+                found[row["run"]] = row
+        return found, bad
 
     def append(self, row: Row) -> None:
         line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
@@ -285,15 +310,33 @@ def as_parquet(rows: list[Row]) -> bytes | None:
     return buffer.getvalue()
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def row_of(line: bytes) -> Row | None:
+    """The row of a line of results, if it is one."""
+    content = _parsed(line)
+    return content if content is not None and isinstance(content.get("run"), str) else None
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is no such file, or something else in it."""
     try:
-        content = json.loads(path.read_bytes())
-        if isinstance(content, dict):
-            return content
-        got = type(content).__name__
-    except (OSError, ValueError) as error:
-        got = str(error)
-    raise BadFile(f"{path} must hold a JSON object", got, "restore it, or remove its folder to make it again")
+        return _parsed(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _parsed(text: bytes) -> dict[str, Any] | None:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _read_json(path: Path, do: str) -> dict[str, Any]:
+    content = read_object(path)
+    if content is None:
+        raise BadFile(f"{path} must hold a JSON object", "something else, or nothing: it is damaged", do)
+    return content
 
 
 def reason_of(error: BaseException) -> str:

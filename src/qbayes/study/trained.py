@@ -58,7 +58,7 @@ class Floats:
             method,
             budget,
             seed=run["seed"],
-            start=self._start(),
+            start=self._start(run),
             device=self.at.place,
             checkpoint=folder / CHECKPOINT,
             resume=True,
@@ -71,7 +71,7 @@ class Floats:
             "task": task_name(run),
         }
 
-    def _start(self) -> NetworkPosterior | None:
+    def _start(self, run: Mapping[str, Any]) -> NetworkPosterior | None:
         """The posterior whose weights training starts from."""
         key: str | None = self.job["start"]
         if key is None:
@@ -82,7 +82,7 @@ class Floats:
                 self.at.store.why_failed("float", key) or f"no float stage {key}",
                 "mend what failed there and run the study again with --retry",
             )
-        return self.at.posterior("float", key)
+        return self.at.posterior("float", key, run)
 
 
 class Tuned:
@@ -110,7 +110,8 @@ class Tuned:
     def _stack(
         self, checkpoint: Path, stages: Sequence[Stage], starts: Sequence[str]
     ) -> Sequence[NetworkPosterior | QbayesError]:
-        posteriors = {start: self.at.posterior("float", start) for start in dict.fromkeys(starts)}
+        runs = {start: run for start, (_, run) in zip(starts, stages, strict=True)}
+        posteriors = {start: self.at.posterior("float", start, run) for start, run in runs.items()}
         asked = [
             asked_of(run, posteriors[start], self.at.tasks.load(run["task"]), self.at.place)
             for (_, run), start in zip(stages, starts, strict=True)

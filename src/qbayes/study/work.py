@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from qbayes.study.answers import Answers
-from qbayes.study.store import writing
+from qbayes.study.store import StageDamaged, writing
 from qbayes.study.trained import Floats, Tuned
 from qbayes.study.workplace import Job, Workplace
 
@@ -22,7 +22,14 @@ _KINDS: Mapping[str, Callable[[Workplace, Job], Floats | Tuned | Answers]] = {
 
 
 def perform(at: Workplace, job: Job) -> None:
-    """Do a job; a stage that fails is recorded with its reason, and only the disk's trouble is raised."""
+    """Do a job; a stage that fails is recorded with its reason, and only the disk's trouble is raised.
+
+    And a stage before it that is damaged, after it was set back: the job is for later.
+    """
     torch.set_num_threads(job["threads"])
     with writing(at.store.folder):
-        _KINDS[job["kind"]](at, job).do()
+        try:
+            _KINDS[job["kind"]](at, job).do()
+        except StageDamaged as damage:
+            at.store.set_back(damage.stage, damage.key)
+            raise

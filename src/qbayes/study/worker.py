@@ -15,22 +15,26 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO
 
 import torch
 
 from qbayes.errors import Interrupted
 from qbayes.study.executors.base import PATIENCE
-from qbayes.study.store import Store, StoreFull
+from qbayes.study.store import StageDamaged, Store, StoreFull, reason_of
 from qbayes.study.work import perform
 from qbayes.study.workplace import Workplace
 
-_LEFT_ALONE = 3  # exit code: the process that gave the jobs is gone
+# exit codes: the process that gave the jobs is gone; a job raised what nobody foresaw.
+_LEFT_ALONE, _BROKEN = 3, 1
 
 
 def main() -> None:
     # what a shell starts in its background is deaf to this signal, and so would be its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Python's own end would abort over the input, which the thread that reads holds.
+    sys.excepthook = _break
     try:
         _work()
     except KeyboardInterrupt:
@@ -61,6 +65,12 @@ def _read(messages: "queue.Queue[dict[str, Any]]") -> None:
     os._exit(_LEFT_ALONE)
 
 
+def _break(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """End with what nobody foresaw in the log."""
+    traceback.print_exception(kind, error, trace)
+    os._exit(_BROKEN)
+
+
 def _leave() -> None:
     """End at once, with nothing under way on the device."""
     with contextlib.suppress(RuntimeError):
@@ -74,15 +84,19 @@ def _perform(at: Workplace, job: str, payload: dict[str, Any], events: TextIO) -
         events.write(json.dumps({"job": job, "kind": kind, "text": text}) + "\n")
 
     at.say = lambda text: say("started", text)
+    at.note = lambda text: say("note", text)
     try:
         perform(at, payload)
     except StoreFull as error:
         say("stopped", f"{error.got}")
         return
+    except StageDamaged as damage:
+        say("damaged", str(damage))
+        return
     except (Interrupted, KeyboardInterrupt):
         _leave()
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        say("lost", reason_of(error))
         raise
     say("done", "")
 

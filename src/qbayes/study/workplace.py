@@ -10,17 +10,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from qbayes.errors import BadInput, Interrupted, QbayesError
+from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError
 from qbayes.integer.lower import lower
 from qbayes.integer.program import Program
-from qbayes.networks import Architecture
+from qbayes.networks import Architecture, is_own
+from qbayes.posterior.layout import Damaged
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.outline import Outlined
 from qbayes.posterior.save import load_posterior, save_posterior
+from qbayes.posterior.stored import NetworkSource
 from qbayes.provenance import device_name, versions
 from qbayes.quant.prepare import requantised
+from qbayes.study.network import make_network
 from qbayes.study.sections import FLOAT, named, precision_of
 from qbayes.study.stages import Tasks
-from qbayes.study.store import STACKS, Store, StoreFull, reason_of, why_full
+from qbayes.study.store import CHECKPOINT, STACKS, StageDamaged, Store, StoreFull, reason_of, why_full
+from qbayes.training.checkpoint import BadCheckpoint
 from qbayes.training.fit import choose_device
 
 PROGRAM = "program.qbayes"
@@ -54,6 +59,7 @@ class Workplace:
     data_dir: Path | None = None
     device: str = "cpu"
     say: Say = field(default=lambda text: None)
+    note: Say = field(default=lambda text: None)
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.data_dir)
@@ -66,7 +72,7 @@ class Workplace:
         begun = time.monotonic()
         folder = self.store.begin(stage, key)
         record: dict[str, Any] = {}
-        reason = _failure_of(lambda: record.update(do(folder)))
+        reason = self._why_failed(lambda: record.update(do(folder)), folder / CHECKPOINT, f"{stage} {key}")
         if reason is not None:
             self.store.fail(stage, key, reason)
             return False
@@ -88,7 +94,7 @@ class Workplace:
         self.say(f"{len(stages)} × {what} and others, stacked")
         checkpoint = self.store.folder / STACKS / name
         results: list[NetworkPosterior | QbayesError] = []
-        reason = _failure_of(lambda: results.extend(train(checkpoint)))
+        reason = self._why_failed(lambda: results.extend(train(checkpoint)), checkpoint, name)
         if reason is not None:
             for key, _ in stages:
                 if not self.store.is_done(stage, key):
@@ -110,12 +116,45 @@ class Workplace:
         return self.attempt("program", key, lowered)
 
     def program(self, key: str) -> Program:
-        return Program.open(self.store.stage("program", key) / PROGRAM)
+        try:
+            return Program.open(self.store.stage("program", key) / PROGRAM)
+        except BadFile as error:
+            raise StageDamaged("program", key, reason_of(error)) from error
 
-    def posterior(self, stage: str, key: str) -> NetworkPosterior:
-        """The float or the quantised posterior that is kept there."""
+    def posterior(self, stage: str, key: str, run: Mapping[str, Any]) -> NetworkPosterior:
+        """The float or the quantised posterior that is kept there, of the network that ``run`` names."""
         wrap = requantised if stage == "quantised" else None
-        return load_posterior(self.store.stage(stage, key), _rebuilt, wrap)
+        try:
+            return load_posterior(self.store.stage(stage, key), self._network(run), wrap)
+        except Damaged as error:
+            raise StageDamaged(stage, key, reason_of(error)) from error
+
+    def _network(self, run: Mapping[str, Any]) -> NetworkSource:
+        """What builds the recorded network, if it is the run's: one's own by what the study says alone."""
+        name, options = named(run["network"], "network", "lenet")
+
+        def checked(architecture: Mapping[str, Any]) -> Architecture:
+            recorded = Architecture.from_json(architecture)
+            said = {**recorded.options, **Architecture(name, (1,), (1,), options=options).options}
+            if recorded.name != name or dict(recorded.options) != said:
+                got = f"'{recorded.name}' with {dict(recorded.options)}, where the study has '{name}'"
+                raise Damaged("a stage must hold the network of its study", got, "let it be made again")
+            return recorded
+
+        def own(architecture: Mapping[str, Any]) -> nn.Module:
+            checked(architecture)
+            return make_network(run["network"], self.tasks.load(run["task"]))
+
+        return own if is_own(name) else Outlined(lambda architecture: checked(architecture).build())
+
+    def _why_failed(self, do: Callable[[], None], checkpoint: Path, what: str) -> str | None:
+        """As below; a checkpoint that cannot be gone on from is left, and training starts again."""
+        try:
+            return _failure_of(do)
+        except BadCheckpoint as error:
+            self.note(f"{what}: {reason_of(error)}; its training starts from the beginning")
+            shutil.rmtree(checkpoint)
+            return _failure_of(do)
 
     def record(self, seconds: float) -> dict[str, Any]:
         return {
@@ -130,7 +169,7 @@ def _failure_of(do: Callable[[], None]) -> str | None:
     """Why ``do`` failed, or None; trouble with the disk, a lost device and a stop are raised."""
     try:
         do()
-    except (StoreFull, Interrupted):
+    except (StoreFull, Interrupted, BadCheckpoint):
         raise
     except FAILURES as error:
         if why_full(error) is not None:
@@ -152,11 +191,6 @@ def _kept(
     save_posterior(result, folder, overwrite=True)
     recorded = result.provenance if stage == "float" else result.provenance["quantised"]
     return {"method": method_name(run), "task": task_name(run), "stacked_seconds": recorded["seconds"]}
-
-
-def _rebuilt(architecture: Mapping[str, Any]) -> nn.Module:
-    """The network that the study itself names: its own factories may be imported."""
-    return Architecture.from_json(architecture).build(allow_import=True)
 
 
 def method_name(run: Mapping[str, Any]) -> str:

@@ -7,6 +7,8 @@ import numpy as np
 from qbayes.errors import BadInput
 
 _SEED = 1
+# every split is found behind those before it: where nobody says how many there are, that has an end too.
+_MOST_SPLITS = 1000
 
 
 def fixed_split(
@@ -18,7 +20,7 @@ def fixed_split(
     first ``round(0.9 rows)`` train. For the UCI sets these are the 20 splits of Hernández-Lobato & Adams,
     "Probabilistic backpropagation" (2015), index for index.
     """
-    _check(split, splits)
+    _check(split, _MOST_SPLITS if splits is None else splits)
     # the legacy generator: the splits were made with it, and numpy promises that its stream never changes.
     generator = np.random.RandomState(_SEED)
     for _ in range(split):
@@ -35,7 +37,6 @@ def fold(rows: int, number: int, folds: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([part for k, part in enumerate(parts) if k != number]), parts[number]
 
 
-def _check(split: int, splits: int | None) -> None:
-    if not isinstance(split, Integral) or split < 0 or (splits is not None and split >= splits):
-        known = "0, 1, 2, …" if splits is None else f"0 … {splits - 1}"
-        raise BadInput(f"the split must be {known}", f"{split!r}", "split=0 is the first")
+def _check(split: int, splits: int) -> None:
+    if not isinstance(split, Integral) or not 0 <= split < splits:
+        raise BadInput(f"the split must be 0 … {splits - 1}", f"{split!r}", "split=0 is the first")

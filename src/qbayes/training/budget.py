@@ -9,6 +9,11 @@ from typing import Any, Literal
 from qbayes.errors import BadInput, unknown_name
 
 SCHEDULES = ("cosine", "constant")
+_LIMITS: Mapping[str, tuple[int, int]] = {
+    "epochs": (0, 1_000_000),
+    "batch_size": (1, (1 << 31) - 1),
+    "least_steps": (0, 1_000_000_000),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +38,10 @@ class Budget:
     channels_last: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("batch_size", 1), ("least_steps", 0)):
+        for name, (least, most) in _LIMITS.items():
             value = getattr(self, name)
-            self._require(type(value) is int and value >= least, name, f"a whole number of at least {least}")
+            holds = type(value) is int and least <= value <= most
+            self._require(holds, name, f"a whole number from {least} to {most:,}")
         for name in ("bf16", "compile", "channels_last"):
             self._require(isinstance(getattr(self, name), bool), name, "true or false")
         self._require(

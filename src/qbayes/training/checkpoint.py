@@ -18,6 +18,10 @@ from qbayes.posterior.save import write_atomically
 _HEADER_BYTES = 8
 
 
+class BadCheckpoint(BadFile):
+    """A checkpoint from which a run cannot go on: it is damaged, or that of another run."""
+
+
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """One file: sha256, length of the JSON, JSON, safetensors. A single rename makes it visible."""
     body = json.dumps(values).encode()
@@ -33,15 +37,15 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise BadFile(f"{path} must be readable", f"{error.strerror}", "start again without resume") from None
     digest, payload = whole[:32], whole[32:]
     if hashlib.sha256(payload).digest() != digest:
-        raise BadFile(
+        raise BadCheckpoint(
             "a checkpoint must be whole", f"{path} is damaged", "delete it and start again without resume"
         )
     size = int.from_bytes(payload[:_HEADER_BYTES], "little")
     try:
         values = json.loads(payload[_HEADER_BYTES : _HEADER_BYTES + size])
         return load_tensors(payload[_HEADER_BYTES + size :]), values
-    except (ValueError, SafetensorError) as error:
-        raise BadFile(
+    except (ValueError, RecursionError, SafetensorError) as error:
+        raise BadCheckpoint(
             "a checkpoint must be of our format", f"{path}: {error}", "start again without resume"
         ) from None
 

@@ -19,13 +19,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from qbayes.errors import BadInput, Interrupted
+from qbayes.errors import Interrupted
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.save import state_to
+from qbayes.posterior.stored import members_of
 from qbayes.tasks import Task
 from qbayes.tasks.source import Batch
 from qbayes.training.budget import Budget, rows_in_epoch, steps_in_epoch
-from qbayes.training.checkpoint import optimizer_tensors, read_checkpoint, restore_optimizer, write_checkpoint
+from qbayes.training.checkpoint import (
+    BadCheckpoint,
+    optimizer_tensors,
+    read_checkpoint,
+    restore_optimizer,
+    write_checkpoint,
+)
 from qbayes.training.guard import check_losses, check_state, clip_gradients
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.replayed import ReplayedSteps, can_be_replayed
@@ -264,20 +271,28 @@ class Loop:
     def _restore(self) -> None:
         assert self.checkpoint is not None
         tensors, values = read_checkpoint(self.checkpoint)
-        if values["fingerprint"] != self.fingerprint:
-            raise BadInput(
+        if values.get("fingerprint") != self.fingerprint:
+            raise BadCheckpoint(
                 "a run can be resumed only with the settings and data it was started with",
                 f"{self.checkpoint} belongs to another run",
                 "give the same task, network, method, budget and seed, or start again without resume",
             )
-        module = {n.removeprefix("module/"): t for n, t in tensors.items() if n.startswith("module/")}
-        self.module.load_state_dict(module)
+        try:
+            self._take_up(tensors, values)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise BadCheckpoint(
+                "a checkpoint must hold what the run needs",
+                f"{self.checkpoint}: {type(error).__name__}: {error}",
+                "delete it and start again without resume",
+            ) from None
+
+    def _take_up(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        _load(
+            self.module, {n.removeprefix("module/"): t for n, t in tensors.items() if n.startswith("module/")}
+        )
         restore_optimizer(self.optimizer, tensors, values["numbers"])
-        members: list[dict[str, Tensor]] = [{} for _ in range(values["members"])]
-        for name, value in tensors.items():
-            if name.startswith("member/"):
-                _, index, key = name.split("/", 2)
-                members[int(index)][key] = value
+        held = {n.removeprefix("member/"): t for n, t in tensors.items() if n.startswith("member/")}
+        members = members_of(held, values["members"]) if held or values["members"] else []
         loss_sum = tensors["loss_sum"].to(self.device) if "loss_sum" in tensors else None
         self.state = Run(values["epoch"], values["step"], loss_sum, values["losses"], members)
         self._restore_more(values)
@@ -307,6 +322,16 @@ class Loop:
 
     def _restore_more(self, values: Mapping[str, Any]) -> None:
         """Take up what ``_more_values`` gave."""
+
+
+def _load(module: nn.Module, state: Mapping[str, Tensor]) -> None:
+    try:
+        module.load_state_dict(dict(state))
+    except RuntimeError as error:
+        # only so are other names and shapes told: what else torch may raise is the device's.
+        if "loading state_dict" not in str(error):
+            raise
+        raise ValueError(str(error).splitlines()[-1].strip()) from None
 
 
 @contextlib.contextmanager

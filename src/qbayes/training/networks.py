@@ -10,6 +10,10 @@ from qbayes.tasks import Task
 
 def network(name: str, task: Task, **options: Any) -> nn.Module:
     """One of our networks, or ``package.module:factory``, made for a task: ``qb.network("lenet", task)``."""
+    return build_network(name, task.signature.input_shape, outputs_of(task), task.kind, **options)
+
+
+def outputs_of(task: Task) -> tuple[int, ...]:
+    """The number of classes, or the shape of the targets."""
     likelihood = task.signature.likelihood.to_json()
-    outputs = likelihood["classes"] if task.kind == "classification" else tuple(likelihood["shape"])
-    return build_network(name, task.signature.input_shape, outputs, task.kind, **options)
+    return (likelihood["classes"],) if task.kind == "classification" else tuple(likelihood["shape"])

@@ -11,19 +11,28 @@ from typing import Any, Literal
 
 from qbayes.registry import Shelf
 
-Kind = Literal["started", "done", "lost", "stopped"]
+Kind = Literal["started", "note", "done", "lost", "stopped", "damaged"]
 # seconds that a worker has to stop by itself; then it is left, or killed.
 PATIENCE = 20.0
 
 
 @dataclass(frozen=True)
 class Event:
-    """``started`` says what is done; ``lost``: its worker died; ``stopped``: the store takes no files."""
+    """``started`` says what is done, ``note`` what else the user should know; the others end the job.
+
+    ``lost``: its worker died; ``stopped``: the store takes no files; ``damaged``: a stage that it starts from
+    was not what had been written, and was set back. The text is then ``STAGE KEY: reason``.
+    """
 
     job: str
     kind: Kind
     text: str = ""
     worker: str = ""
+
+    @property
+    def ends(self) -> bool:
+        """Whether its job is over."""
+        return self.kind not in ("started", "note")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from qbayes.study.store import LOGS
 # an interpreter with torch, a network, its optimiser and a data set like MNIST.
 _WORKER_BYTES = 1_200_000_000
 _MOST_ON_A_GPU = 8
+_MOST_WORKERS = 10_000
 
 
 @EXECUTORS.register("local")
@@ -29,8 +30,7 @@ class Local(Executor):
     """``workers`` processes; by default as many as cores and memory allow."""
 
     def __init__(self, conditions: Conditions, workers: int | None = None, threads: int = 1) -> None:
-        if workers is not None and workers < 1:
-            raise BadInput("workers must be at least 1", f"{workers}", "leave it out for as many as fit")
+        check_workers(workers)
         self._conditions, self._threads = conditions, threads
         self._slots = workers or workers_that_fit(threads, conditions.device)
         self._events: queue.Queue[Event] = queue.Queue()
@@ -56,9 +56,9 @@ class Local(Executor):
         except queue.Empty:
             pass
         for event in found:
-            if event.kind != "started" and event.job in self._busy:
+            if event.ends and event.job in self._busy:
                 worker = self._busy.pop(event.job)
-                if event.kind == "done":
+                if event.kind in ("done", "damaged"):
                     self._free.append(worker)
                 else:
                     worker.stop()
@@ -86,12 +86,12 @@ class _Worker:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
-            # the worker finds qbayes, and networks of the user's own, where this process found them.
-            "PYTHONPATH": os.pathsep.join([*(path for path in sys.path if path), os.getcwd()]),
+            "PYTHONPATH": os.pathsep.join(import_paths()),
         }
         with (logs / f"{name}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "qbayes.study.worker"],
+                # -P: what lies in the current folder is nobody's choice, and must not stand in for a module.
+                [sys.executable, "-P", "-m", "qbayes.study.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -129,13 +129,28 @@ class _Worker:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            event = json.loads(line)
-            self._events.put(Event(event["job"], event["kind"], event["text"], self.name))
-            if event["kind"] != "started":
+            said = json.loads(line)
+            event = Event(said["job"], said["kind"], said["text"], self.name)
+            self._events.put(event)
+            if event.ends:
                 self._job = ""
         code = self._process.wait()
         if self._job:
             self._events.put(Event(self._job, "lost", f"its process ended with code {code}", self.name))
+
+
+def import_paths() -> list[str]:
+    """Where this process finds qbayes, and networks of the user's own; its workers look nowhere else."""
+    return [os.path.abspath(path) for path in sys.path]
+
+
+def check_workers(workers: int | None) -> None:
+    if workers is not None and not 1 <= workers <= _MOST_WORKERS:
+        raise BadInput(
+            f"workers must be a number from 1 to {_MOST_WORKERS}",
+            f"{workers}",
+            "leave it out for as many as fit",
+        )
 
 
 def workers_that_fit(threads: int, device: str) -> int:

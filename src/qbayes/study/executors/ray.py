@@ -22,7 +22,7 @@ from typing import Any
 from qbayes.errors import BadInput, RunFailed
 from qbayes.study.executors import ray_driver
 from qbayes.study.executors.base import EXECUTORS, Conditions, Event, Executor, send_line
-from qbayes.study.executors.local import workers_that_fit
+from qbayes.study.executors.local import check_workers, import_paths, workers_that_fit
 from qbayes.study.executors.ray_cluster import no_answer
 from qbayes.study.store import LOGS
 
@@ -51,8 +51,7 @@ class Ray(Executor):
         address: str | None = None,
         shared: bool | None = None,
     ) -> None:
-        if workers is not None and workers < 1:
-            raise BadInput("workers must be at least 1", f"{workers}", "leave it out for as many as fit")
+        check_workers(workers)
         if importlib.util.find_spec("ray") is None:
             raise BadInput(
                 "the executor ray must have Ray", "it is not installed", "pip install 'qbayes[ray]'"
@@ -71,7 +70,7 @@ class Ray(Executor):
             "threads": threads,
             "cpus": (workers or workers_that_fit(threads, conditions.device)) * threads,
             "shared": shared,
-            "paths": _paths(),
+            "paths": import_paths(),
         }
         # what is printed before the store may be touched.
         self._early: deque[bytes] = deque(maxlen=20)
@@ -117,11 +116,11 @@ class Ray(Executor):
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
-            "PYTHONPATH": os.pathsep.join(_paths()),
+            "PYTHONPATH": os.pathsep.join(import_paths()),
             "RAY_USAGE_STATS_ENABLED": "0",  # a study tells nobody
         }
         return subprocess.Popen(
-            [sys.executable, "-m", ray_driver.__name__],
+            [sys.executable, "-P", "-m", ray_driver.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -190,8 +189,3 @@ class Ray(Executor):
         text = b"".join(self._early) + (log.read_bytes() if log.exists() else b"")
         lines = text.decode(errors="replace").strip().splitlines()
         return lines[-1][:_SHOWN] if lines else "it said nothing"
-
-
-def _paths() -> list[str]:
-    """Where this process finds qbayes, and networks of the user's own."""
-    return [*(os.path.abspath(path) for path in sys.path if path), os.getcwd()]

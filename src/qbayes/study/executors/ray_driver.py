@@ -132,6 +132,8 @@ class Driver:
         self.say("lost", job=job, text=f"{type(cause).__name__}: {cause}".partition("\n")[0])
 
     def _hear(self, job: str, payload: Mapping[str, Any], answer: Message) -> None:
+        for note in answer.pop("notes"):
+            self.say("note", job=job, text=note)
         if answer["kind"] == "unseen":
             self._send = True
             self.submit(job, payload)
@@ -140,6 +142,10 @@ class Driver:
         elif answer["kind"] == "files":
             self._keep(job, answer["stages"])
         else:
+            if answer["kind"] == "damaged":
+                # the node had a copy: here is what it was made from.
+                self._references.pop((answer["stage"], answer["key"]), None)
+                self._store.set_back(answer["stage"], answer["key"])
             self.say(answer["kind"], job=job, text=answer.get("text", ""))
 
     def _keep(self, job: str, stages: list[tuple[str, str, dict[str, bytes]]]) -> None:

@@ -13,7 +13,7 @@ from qbayes.errors import BadFile, BadInput
 from qbayes.provenance import versions
 from qbayes.study.executors.ray_files import Files, pack, stages_of, unpack
 from qbayes.study.executors.ray_folder import claimed, sees
-from qbayes.study.store import FAILED, Store, StoreFull
+from qbayes.study.store import FAILED, StageDamaged, Store, StoreFull
 from qbayes.study.work import perform as do
 from qbayes.study.workplace import DeviceLost, Workplace
 
@@ -28,13 +28,21 @@ def work(order: Mapping[str, Any], sent: Sent | None) -> Answer:
 
     ``done``: all is in the store. ``files``: here are the stages that were made. ``unseen``: the store's
     folder is not seen here, and without the stages before nothing can be done. ``stopped``: the store takes
-    no files. ``refused``: this node cannot do the study's jobs.
+    no files. ``damaged``: a stage before it is to be made again. ``refused``: this node cannot do the study's
+    jobs. ``notes`` is what else the user should know.
     """
+    notes: list[str] = []
+    return {**_answer(order, sent, notes), "notes": notes}
+
+
+def _answer(order: Mapping[str, Any], sent: Sent | None, notes: list[str]) -> Answer:
     try:
         _check_versions(order["versions"])
         if sees(Path(order["store"]), order["token"]):
-            return _in_the_store(order)
-        return {"kind": "unseen"} if sent is None else _elsewhere(order, sent)
+            return _in_the_store(order, notes)
+        return {"kind": "unseen"} if sent is None else _elsewhere(order, sent, notes)
+    except StageDamaged as damage:
+        return {"kind": "damaged", "stage": damage.stage, "key": damage.key, "text": str(damage)}
     except StoreFull as error:
         return {"kind": "stopped", "text": f"{socket.gethostname()}: {error.got}"}
     except DeviceLost:
@@ -68,18 +76,19 @@ def _workplace(data_dir: str | None, device: str) -> Workplace:
     return Workplace(Store("."), None if data_dir is None else Path(data_dir), device)
 
 
-def _in_the_store(order: Mapping[str, Any]) -> Answer:
+def _in_the_store(order: Mapping[str, Any], notes: list[str]) -> Answer:
     at = _workplace(order["data_dir"], order["device"])
-    at.store = Store(order["store"])
+    at.store, at.note = Store(order["store"]), notes.append
     with claimed(at.store.folder, order["job"]):
         do(at, order["payload"])
     return {"kind": "done"}
 
 
-def _elsewhere(order: Mapping[str, Any], sent: Sent) -> Answer:
+def _elsewhere(order: Mapping[str, Any], sent: Sent, notes: list[str]) -> Answer:
     import ray
 
     at = _workplace(order["data_dir"], order["device"])
+    at.note = notes.append
     with tempfile.TemporaryDirectory(prefix="qbayes-") as folder:
         at.store = Store(folder)
         contents: list[Files] = ray.get([reference for _, _, reference in sent])
