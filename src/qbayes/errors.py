@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable
 from typing import ClassVar
 
-
+# characters of what we got, in a message.
 _LONGEST = 2000
 
 
@@ -20,7 +20,7 @@ class QbayesError(Exception):
     def __init__(self, must: str, got: str, do: str) -> None:
         self.must = must
         # what a file holds may be of any length: its beginning tells what it is.
-        self.got = got if len(got) <= _LONGEST else f"{got[:_LONGEST]} … ({len(got):,} characters)"
+        self.got = got if len(got) <= 2 * _LONGEST else f"{got[:_LONGEST]} … ({len(got):,} characters)"
         self.do = do
         super().__init__(f"{must}\n  got: {got}\n  do:  {do}")
 

@@ -184,4 +184,4 @@ def test_a_node_with_another_version_is_refused() -> None:
     assert answer["kind"] == "refused"
     assert "instead of 1.0" in answer["got"]
     same = {**order, "versions": {**versions(), "torch": versions()["torch"].partition("+")[0] + "+cu130"}}
-    assert work(same, None) == {"kind": "unseen"}
+    assert work(same, None) == {"kind": "unseen", "notes": []}

@@ -115,7 +115,7 @@ WRONG = {
     "key of the precision": (RUN + "precision = {wight = 4}\n", "[run] precision", "weight"),
     "quantise": (RUN + "quantise = {epoch = 3}\n", "[run] quantise", "epochs"),
     "evaluate": (RUN + "evaluate = {draw = 3}\n", "[run] evaluate", "draws"),
-    "no draws": (RUN + "evaluate = {draws = 0}\n", "draws must be at least 1", "20"),
+    "no draws": (RUN + "evaluate = {draws = 0}\n", "draws must be from 1 to 100,000", "20"),
     "type": (RUN + 'evaluate = {shifts = "yes"}\n', "shifts must be of type bool", "True"),
     "backend": (RUN + 'evaluate = {backend = "onedn"}\n', "backend", "onednn"),
     "seed": (RUN + "seed = -1\n", "[run] seed", ""),

@@ -30,7 +30,7 @@ from qbayes.posterior.layout import Form, size_of
 # nothing runs; and what passing a few rows may take, for each byte of its weights.
 _PARTS, _MORE_PARTS = 8, 1000
 _BYTES, _MORE_BYTES = 4, 1 << 26
-_PASSED, _MORE_PASSED = 300, 1 << 27
+_PASSED, _MORE_PASSED = 700, 1 << 27
 _ROWS = 3
 _MAKERS: frozenset[Callable[..., Any]] = frozenset(
     {

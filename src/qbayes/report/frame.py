@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 from qbayes.errors import BadFile
 from qbayes.metrics.scores import METRICS, with_numbers
@@ -262,7 +262,8 @@ def _parsed(line: str) -> Row | None:
 
 def _read_details(path: Path) -> Details:
     try:
-        return load_file(path)
+        # read, and not mapped: a file that is cut while it is mapped ends the process.
+        return load(path.read_bytes())
     except (OSError, SafetensorError) as cause:
         raise BadFile(
             "the details of a run must be a safetensors file", f"{path}: {cause}", _RESTORE
@@ -281,4 +282,4 @@ def _not_a_store(store: Path, got: str) -> BadFile:
     )
 
 
-_RESTORE = "restore the file, or delete the stage's folder and run the study again"
+_RESTORE = "run the study again, which makes anew what is damaged, or restore the file"
