@@ -54,7 +54,7 @@ QUANTIZE = ["--epochs", "0", "--quiet"]
         (["--device", "gpu"], ["gpu"]),
         (["--task", "diabetes"], ["(10,)", "'digits'"]),
         (["--task", "digts"], ["did you mean 'digits'?"]),
-        (["--network", "resnet18"], ["parameters that were saved"]),
+        (["--network", "resnet18"], ["'resnet18', where 'mlp' is recorded"]),
     ],
 )
 def test_quantize_refuses_before_it_starts(
