@@ -17,7 +17,7 @@ from qbayes.errors import BadFile, BadInput, Interrupted, RunFailed
 from qbayes.methods import Method, make_method
 from qbayes.posterior.likelihood import Outputs
 from qbayes.training.budget import rows_in_epoch, steps_in_epoch
-from qbayes.training.checkpoint import read_checkpoint, write_checkpoint
+from qbayes.training.checkpoint import BadCheckpoint, read_checkpoint, write_checkpoint
 from qbayes.training.loop import Loop, Run, derived_seed
 
 CPU = torch.device("cpu")
@@ -251,6 +251,39 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(BadFile):
         read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"members": 10**15},
+        {"members": -1},
+        {"members": None},
+        {"numbers": 7},
+        {"numbers": {"x": 1}},
+        {"epoch": None, "numbers": []},
+        {"epoch": 10**18},
+        {"epoch": -1},
+        {"step": 10**18},
+        {"step": "1"},
+    ],
+)
+def test_checkpoints_that_lie_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    """Whole and of this run, by their hashes: made by somebody, not damaged."""
+    path, task = tmp_path / "run.checkpoint", make_task()
+    make_loop(METHODS["adam"](), task, path).run()
+    tensors, values = read_checkpoint(path)
+    write_checkpoint(path, tensors, {**values, **change})
+    with pytest.raises(BadCheckpoint) as caught:
+        make_loop(METHODS["adam"](), task, path).run(resume=True)
+    assert caught.value.do
+    others = {
+        name: value.flatten()[:0] if name[:7] == "module/" else value for name, value in tensors.items()
+    }
+    for lying in (others, {}, {**tensors, "member/x/y": torch.ones(1)}):
+        write_checkpoint(path, lying, values)
+        with pytest.raises(BadCheckpoint):
+            make_loop(METHODS["adam"](), task, path).run(resume=True)
 
 
 def test_a_checkpoint_holds_what_was_put_in(tmp_path: Path) -> None:

@@ -185,3 +185,47 @@ def test_a_node_with_another_version_is_refused() -> None:
     assert "instead of 1.0" in answer["got"]
     same = {**order, "versions": {**versions(), "torch": versions()["torch"].partition("+")[0] + "+cu130"}}
     assert work(same, None) == {"kind": "unseen", "notes": []}
+
+
+def test_a_node_that_finds_damage_sets_the_stage_back_and_says_so(tmp_path: Path) -> None:
+    beacon = subprocess.Popen(
+        [sys.executable, "-c", LEADER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert beacon.stdout is not None
+        token = beacon.stdout.readline().strip()
+        store = Store(tmp_path)
+        (store.begin("float", "f") / "posterior.json").write_bytes(b"{")
+        store.finish("float", "f", {})
+        more = {"precision": "float", "seed": 0, "evaluate": {}, "quantise": {}}
+        run = {"task": "digits", "network": "mlp", "method": "pointwise", **more}
+        stages = {"float": "f", "quantised": None, "program": None}
+        payload = {"kind": "answers", **stages, "runs": [("s", run)], "threads": 1}
+        order = {
+            "store": str(tmp_path),
+            "data_dir": None,
+            "device": "cpu",
+            "token": token,
+            "versions": versions(),
+        }
+        answer = work({**order, "job": "answers:f", "payload": payload}, None)
+    finally:
+        beacon.kill()
+        beacon.communicate()
+    assert (answer["kind"], answer["stage"], answer["key"]) == ("damaged", "float", "f")
+    assert "readable JSON" in answer["text"]
+    assert not store.is_done("float", "f")
+    assert store.why_failed("scores", "s") is None
+
+
+LEADER = """
+import sys
+from pathlib import Path
+from qbayes.study.executors.ray_folder import Beacon
+beacon = Beacon(Path(sys.argv[1]))
+print(beacon.token, flush=True)
+sys.stdin.read()
+"""

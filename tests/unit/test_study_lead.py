@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -31,6 +31,9 @@ class Mortal(Executor):
     """Its workers die of the jobs that ``kills`` names, or of all, and do the others in their own way."""
 
     kills: tuple[str, ...] | None = ()
+    # jobs that find what they start from damaged, so many times; and what the first job has to say.
+    finds: ClassVar[dict[str, int]] = {}
+    damage = "float 0123"
     given: list[str]
 
     def __init__(self, conditions: Conditions, workers: int | None = None, threads: int = 1) -> None:
@@ -44,6 +47,11 @@ class Mortal(Executor):
     def submit(self, job: str, payload: Mapping[str, Any]) -> None:
         self.given.append(job)
         dies = self.kills is None or job in self.kills
+        if type(self).finds.get(job, 0):
+            type(self).finds[job] -= 1
+            self._events.append(Event(job, "note", "by the way"))
+            self._events.append(Event(job, "damaged", f"{self.damage}: it was cut: short"))
+            return
         self._events.append(Event(job, "lost" if dies else "done", "its process ended with code -9"))
 
     def wait(self, seconds: float) -> list[Event]:
@@ -91,4 +99,45 @@ def test_time_that_is_up_leaves_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     outcome = led(tmp_path, monkeypatch, minutes=1)
     assert (outcome.planned, outcome.failed) == (6, 0)
     assert outcome.left == 6 - outcome.done > 0
+    assert len(Mortal.given) <= 2
+
+
+def test_a_job_that_finds_damage_is_planned_again_and_its_users_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was set back is in no job of before: the study is planned anew, once all others have ended."""
+    led(tmp_path / "first", monkeypatch)
+    one = Mortal.given[0]
+    users = [job for job in dict.fromkeys(Mortal.given) if job != one]
+    monkeypatch.setattr(Mortal, "finds", {one: 2})
+    outcome = led(tmp_path, monkeypatch)
+    assert Mortal.given.count(one) == 3
+    assert set(Mortal.given) == {one, *users}
+    assert [note for note in outcome.notes if "cut" in note] == [
+        "float 0123: it was cut: short; it was made again",
+    ] * 2
+    assert outcome.notes.count("by the way") == 2
+    assert outcome.failed == 0
+
+
+def test_what_is_damaged_again_and_again_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    led(tmp_path / "first", monkeypatch)
+    one = Mortal.given[0]
+    key = one.partition(":")[2]
+    monkeypatch.setattr(Mortal, "finds", {one: 100})
+    monkeypatch.setattr(Mortal, "damage", f"float {key}")
+    outcome = led(tmp_path, monkeypatch)
+    assert Mortal.given.count(one) == 3
+    assert outcome.failed == 1
+    (reason,) = outcome.reasons.values()
+    assert "damaged 3 times: it was cut" in reason
+
+
+def test_time_that_is_up_plans_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    led(tmp_path / "first", monkeypatch)
+    monkeypatch.setattr(Mortal, "finds", {Mortal.given[0]: 1})
+    times = iter(range(0, 10_000, 40))
+    monkeypatch.setattr(leading.time, "monotonic", lambda: float(next(times)))
+    outcome = led(tmp_path, monkeypatch, minutes=1)
+    assert outcome.left > 0
     assert len(Mortal.given) <= 2

@@ -7,8 +7,10 @@ from typing import Any, NoReturn
 import pytest
 
 from qbayes.errors import BadInput
-from qbayes.study.store import Store
-from qbayes.study.workplace import DeviceLost, Workplace
+from qbayes.posterior.save import HEADER
+from qbayes.study.store import CHECKPOINT, StageDamaged, Store
+from qbayes.study.workplace import PROGRAM, DeviceLost, Workplace
+from qbayes.training.checkpoint import BadCheckpoint
 
 KEY = "0" * 16
 
@@ -45,4 +47,43 @@ def test_a_lost_device_fails_no_run(fault: Exception, tmp_path: Path) -> None:
     assert not at.store.is_done("float", KEY)
 
 
-RUN: Mapping[str, Any] = {"method": "mcd", "task": "digits", "precision": "float"}
+def test_a_checkpoint_of_another_run_is_left_once(tmp_path: Path) -> None:
+    """What it says is told; the second try has none, and what it raises is the run's own fault."""
+    at, notes = Workplace(Store(tmp_path)), list[str]()
+    at.note = notes.append
+
+    def do(folder: Path) -> Mapping[str, Any]:
+        if (folder / CHECKPOINT).exists():
+            raise BadCheckpoint("a run can be resumed only as it was", "another run's", "start again")
+        return {"made": True}
+
+    checkpoint = at.store.begin("float", KEY) / CHECKPOINT
+    checkpoint.mkdir()
+    (checkpoint / "chain-0000.checkpoint").write_bytes(b"of another run")
+    assert at.attempt("float", KEY, do)
+    assert at.store.record("float", KEY)["made"]
+    (note,) = notes
+    assert "another run's" in note
+    assert "from the beginning" in note
+
+
+@pytest.mark.parametrize("stage", ["float", "quantised", "program"])
+def test_a_stage_that_is_damaged_is_set_back_and_told(stage: str, tmp_path: Path) -> None:
+    at = Workplace(Store(tmp_path))
+    folder = at.store.begin(stage, KEY)
+    (folder / HEADER).write_bytes(b"{")
+    (folder / PROGRAM).write_bytes(b"x" * 100)
+    at.store.finish(stage, KEY, {})
+    with pytest.raises(StageDamaged, match=f"^{stage} {KEY}: ") as caught:
+        at.program(KEY) if stage == "program" else at.posterior(stage, KEY, RUN)
+    assert (caught.value.stage, caught.value.key) == (stage, KEY)
+    at.store.set_back(stage, KEY)
+    assert not at.store.is_done(stage, KEY)
+    assert (folder / HEADER).exists(), "until it is made again"
+    # a stage that is set back is no failure, wherever it comes to light.
+    with pytest.raises(StageDamaged):
+        at.attempt("scores", KEY, raising(caught.value))
+    assert at.store.why_failed("scores", KEY) is None
+
+
+RUN: Mapping[str, Any] = {"network": "mlp", "method": "mcd", "task": "digits", "precision": "float"}

@@ -56,13 +56,12 @@ class Point:
 
 def read_axes(given: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Axis, ...]:
     """The axes as written under ``[axes]``; every value is checked in the run it makes."""
+    written = list(_flat(given))
+    # before a list is made of any of them.
+    _check_count(len(written), math.prod(max(1, _count(path, values)) for path, values in written))
     axes: list[Axis] = []
-    spanned = 1
-    for path, values in _flat(given):
+    for path, values in written:
         try:
-            # before a list of them is made.
-            spanned *= _count(path, values)
-            _check_count(len(axes) + 1, spanned)
             axes.append(_axis(path, values, run))
         except BadInput as error:
             raise BadInput(f"[axes] {path}: {error.must}", error.got, error.do) from error
@@ -81,11 +80,13 @@ def _flat(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 def _check_count(axes: int, spanned: int) -> None:
     if axes > _MOST_AXES:
-        raise BadInput(f"a study has at most {_MOST_AXES} axes", f"{axes}", "put what stays under [run]")
+        raise BadInput(
+            f"[axes] must have at most {_MOST_AXES} axes", f"{axes}", "put what does not vary under [run]"
+        )
     if spanned > MOST_RUNS:
         raise BadInput(
-            f"the axes may span at most {MOST_RUNS:,} runs",
-            f"{spanned:,} with this one" if spanned < _MANY else "more than can be counted here",
+            f"[axes] must span at most {MOST_RUNS:,} runs",
+            f"{spanned:,}" if spanned < _MANY else "more than anybody can count",
             "leave values out, or make several studies of them",
         )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qbayes.study.stages import Facts
 
 # parameters, buffers and modules of a network; bytes of its weights.
-_MOST_PARTS, _MOST_BYTES = 10_000, 1 << 33
+_MOST_PARTS, _MOST_BYTES = 3_000, 1 << 33
 
 
 def make_network(section: Any, task: Task) -> nn.Module:

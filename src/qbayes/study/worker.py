@@ -96,6 +96,9 @@ def _perform(at: Workplace, job: str, payload: dict[str, Any], events: TextIO) -
     except (Interrupted, KeyboardInterrupt):
         _leave()
     except BaseException as error:
+        # in the log before it is told: whoever hears it lets go of this process.
+        traceback.print_exc()
+        sys.excepthook = lambda *_: os._exit(_BROKEN)
         say("lost", reason_of(error))
         raise
     say("done", "")

@@ -294,11 +294,14 @@ class Loop:
         held = {n.removeprefix("member/"): t for n, t in tensors.items() if n.startswith("member/")}
         members = members_of(held, values["members"]) if held or values["members"] else []
         loss_sum = tensors["loss_sum"].to(self.device) if "loss_sum" in tensors else None
-        self.state = Run(values["epoch"], values["step"], loss_sum, values["losses"], members)
+        epoch, step = values["epoch"], values["step"]
+        if not (0 <= epoch <= self.budget.epochs and 0 <= step <= self.steps_per_epoch):
+            raise ValueError(f"step {step} of epoch {epoch}")
+        self.state = Run(int(epoch), int(step), loss_sum, values["losses"], members)
         self._restore_more(values)
         self.order.set_state(tensors["order"])
         self._kept = tensors
-        if values["step"] == 0:
+        if step == 0:
             self._restore_generators()
 
     def _restore_generators(self) -> None:
