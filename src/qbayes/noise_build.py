@@ -1,26 +1,27 @@
-"""Builds and loads the C noise kernel once per user; without a compiler the torch version is used instead.
+"""The C noise kernel, compiled once per user; without a compiler the torch version is used instead.
 
 Both give the same bits (a test compares them), so only the speed depends on the compiler.
 ``QBAYES_NOISE_KERNEL=off`` keeps to the torch version.
 """
 
 import ctypes
-import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-_SOURCE = Path(__file__).with_name("noise_kernel.c")
-_FLAGS = ("-std=gnu99", "-O3", "-shared", "-fPIC")
-_BUILD_SECONDS = 60
+from qbayes.native.folder import NoLibrary
+from qbayes.native.library import Source, load
+from qbayes.threads import once
+
+_SOURCE = Source(
+    "noise",
+    Path(__file__).with_name("noise_kernel.c"),
+    included=(),
+    flags=(("-std=gnu99", "-O3", "-fPIC"),),
+    switch="QBAYES_NOISE_KERNEL",
+)
 
 
 class Kernel:
@@ -98,31 +99,10 @@ class Kernel:
         return fill
 
 
-@functools.cache
+@once
 def kernel() -> Kernel | None:
-    """The compiled kernel, or None where there is no compiler, no writable cache, or it is switched off."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or os.environ.get("QBAYES_NOISE_KERNEL") == "off" or sys.platform == "win32":
-        return None
+    """The compiled kernel, or None where there is no compiler, no safe cache, or it is switched off."""
     try:
-        return Kernel(ctypes.CDLL(str(_built(compiler))))
-    except (OSError, subprocess.SubprocessError, RuntimeError):  # RuntimeError: the user has no home folder
+        return Kernel(load(_SOURCE))
+    except NoLibrary:
         return None
-
-
-def _built(compiler: str) -> Path:
-    source = _SOURCE.read_bytes()
-    machine = f"{compiler} {' '.join(_FLAGS)} {os.uname().machine} {os.uname().sysname}"
-    name = hashlib.sha256(source + machine.encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qbayes" / "kernels"
-    target = folder / f"noise-{name}.so"
-    if target.exists():
-        return target
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # build beside the target and rename: two processes may build at once, none sees half a file.
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        fresh = Path(scratch) / "noise.so"
-        command = [compiler, *_FLAGS, str(_SOURCE), "-o", str(fresh)]
-        subprocess.run(command, check=True, capture_output=True, timeout=_BUILD_SECONDS)
-        os.replace(fresh, target)
-    return target

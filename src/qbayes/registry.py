@@ -6,6 +6,8 @@ one file. A shelf imports its folder's modules when it is first asked for a name
 
 import importlib
 import pkgutil
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -17,7 +19,8 @@ T = TypeVar("T")
 class Shelf(Generic[T]):
     """Members of one kind by name.
 
-    ``kind`` is the word users see in messages; ``package`` the folder whose modules are the members.
+    ``kind`` is the word users see in messages; ``package`` the folder whose modules are the members. Threads
+    that ask while another one fills the shelf wait for it; no module of a shelf asks one as it is imported.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -25,6 +28,7 @@ class Shelf(Generic[T]):
         self.package = package
         self._members: dict[str, T] = {}
         self._loaded = False
+        self._loading = threading.RLock()
 
     def register(self, name: str) -> Callable[[T], T]:
         """Put the decorated object on the shelf."""
@@ -54,7 +58,20 @@ class Shelf(Generic[T]):
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True
-        folder = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(folder.__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
+        with self._loading:
+            if self._loaded:
+                return
+            folder = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(folder.__path__):
+                self._import(f"{self.package}.{module.name}")
+            # last: a shelf that is half full must not look as if it were full.
+            self._loaded = True
+
+    def _import(self, module: str) -> None:
+        try:
+            importlib.import_module(module)
+        except BaseException:
+            # what Ctrl-C stopped is imported again by the next one to ask, and registers again.
+            for name in [name for name in self._members if f"{self.package}.{name}" not in sys.modules]:
+                del self._members[name]
+            raise

@@ -1,7 +1,6 @@
 """The noise: known answers of Philox, equal bits from C and torch, and the distributions it must have."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -87,48 +86,6 @@ def test_kernel_equals_torch(
     assert masks.shape == (len(draws), rows, elements)
     assert float(uniforms.min()) > 0
     assert float(uniforms.max()) < 1
-
-
-def test_switched_off_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QBAYES_NOISE_KERNEL", "off")
-    assert noise_build.kernel.__wrapped__() is None
-
-
-@pytest.mark.parametrize("trouble", ["no compiler", "no home", "read-only", "broken source"])
-def test_without_a_kernel_nothing_fails(
-    trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    if trouble == "no compiler":
-        monkeypatch.setattr("shutil.which", lambda _: None)
-    elif trouble == "no home":
-        monkeypatch.delenv("XDG_CACHE_HOME")
-
-        def homeless() -> None:
-            raise RuntimeError("Could not determine home directory.")
-
-        monkeypatch.setattr(noise_build.Path, "home", homeless)
-    elif trouble == "read-only":
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "below"))
-        (tmp_path / "file").touch()
-    else:
-        source = tmp_path / "broken.c"
-        source.write_text("int main( {")
-        monkeypatch.setattr(noise_build, "_SOURCE", source)
-    assert noise_build.kernel.__wrapped__() is None
-
-
-def test_a_fresh_build_is_cached_and_alone_in_its_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    needs.require(noise_build.kernel(), needs.COMPILER)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert noise_build.kernel.__wrapped__() is not None
-    built = list((tmp_path / "qbayes" / "kernels").iterdir())
-    assert [path.suffix for path in built] == [".so"]
-    before = built[0].stat().st_mtime_ns
-    assert noise_build.kernel.__wrapped__() is not None
-    assert built[0].stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])

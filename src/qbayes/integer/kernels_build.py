@@ -1,4 +1,4 @@
-"""Builds and loads the C kernels of the fast backends once per user; without a compiler ``Op.run`` stands in.
+"""The C kernels of the fast backends, compiled once per user; without a compiler ``Op.run`` stands in.
 
 Both give the same codes (tests compare them), so only the speed depends on the compiler. The kernels use the
 OpenMP library that torch has loaded: a second one would bring threads of its own, which fight for the cores.
@@ -6,13 +6,6 @@ OpenMP library that torch has loaded: a second one would bring threads of its ow
 """
 
 import ctypes
-import functools
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,14 +13,23 @@ import torch
 from torch import Tensor
 
 from qbayes import noise_build
+from qbayes.native.folder import NoLibrary
+from qbayes.native.library import Source, load
+from qbayes.threads import once
 
-_SOURCE = Path(__file__).with_name("kernels.c")
-_INCLUDED = (
-    *(_SOURCE.with_name(name) for name in ("kernels_noise.c", "kernels_lines.c")),
-    Path(noise_build.__file__).with_name("noise_kernel.c"),
-)
+_FOLDER = Path(__file__).parent
 _FLAGS = ("-std=gnu99", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wno-unknown-pragmas")
-_BUILD_SECONDS = 60
+_SOURCE = Source(
+    "integer",
+    _FOLDER / "kernels.c",
+    included=(
+        *(_FOLDER / name for name in ("kernels_noise.c", "kernels_lines.c")),
+        Path(noise_build.__file__).with_name("noise_kernel.c"),
+    ),
+    # linked without OpenMP: its symbols are looked up in what the process has loaded.
+    flags=((*_FLAGS, "-fopenmp"), _FLAGS),
+    switch="QBAYES_INTEGER_KERNELS",
+)
 # elements below which a second thread costs more than it saves
 _ALONE = 1 << 14
 
@@ -100,42 +102,20 @@ def addresses(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
     return (_PTR * len(tensors))(*[tensor.data_ptr() for tensor in tensors])
 
 
-@functools.cache
+@once
+def found() -> Kernels | str:
+    """The compiled kernels, or why there are none."""
+    try:
+        return Kernels(load(_SOURCE))
+    except NoLibrary as missing:
+        return str(missing)
+
+
 def kernels() -> Kernels | None:
-    """The compiled kernels; None without a compiler or a writable cache, or when they are switched off."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or os.environ.get("QBAYES_INTEGER_KERNELS") == "off" or sys.platform == "win32":
-        return None
-    for flags in (("-fopenmp",), ()):
-        try:
-            return Kernels(ctypes.CDLL(str(_built(compiler, flags))))
-        except (
-            OSError,
-            subprocess.SubprocessError,
-            RuntimeError,
-        ):  # RuntimeError: the user has no home folder
-            continue
-    return None
+    """The compiled kernels; None without a compiler or a safe cache, or when they are switched off."""
+    return made if isinstance(made := found(), Kernels) else None
 
 
-def _built(compiler: str, flags: tuple[str, ...]) -> Path:
-    command = [compiler, *_FLAGS, *flags]
-    machine = f"{' '.join(command)} {os.uname().machine} {os.uname().sysname}".encode()
-    sources = b"".join(path.read_bytes() for path in (_SOURCE, *_INCLUDED))
-    name = hashlib.sha256(sources + machine).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qbayes" / "kernels"
-    target = folder / f"integer-{name}.so"
-    if target.exists():
-        return target
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # build beside the target and rename: two processes may build at once, none sees half a file.
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        compiled, fresh = str(Path(scratch) / "integer.o"), str(Path(scratch) / "integer.so")
-        # linked without OpenMP: its symbols are looked up in what the process has loaded.
-        for step in (
-            [*command, "-c", str(_SOURCE), "-o", compiled],
-            [compiler, "-shared", compiled, "-o", fresh],
-        ):
-            subprocess.run(step, check=True, capture_output=True, timeout=_BUILD_SECONDS)
-        os.replace(fresh, target)
-    return target
+def why_no_kernels() -> str:
+    """What keeps ops from the compiled kernels; empty where those are there."""
+    return made if isinstance(made := found(), str) else ""

@@ -37,8 +37,9 @@ from qbayes.posterior.stored import (
 FORMAT = "qbayes-posterior"
 VERSION = 1
 HEADER, WEIGHTS = "posterior.json", "weights.safetensors"
-# it can only be read by setting it, for the whole process: once, before there are threads.
-_UMASK = os.umask(0)
+# it can only be read by setting it, for the whole process: once, and to one that gives nobody else a right,
+# for a thread that makes a file meanwhile.
+_UMASK = os.umask(0o077)
 os.umask(_UMASK)
 
 

@@ -18,11 +18,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qbayes.threads import SwitchedOff
+
 _FLOAT32_EXACT = 1 << 24
 _LARGEST_CODE = 256  # up to here a code is exact in the 8 significant bits of bfloat16
 _CHECKED_ROWS = 8
 LARGEST_COLUMNS = 1 << 28  # bytes of inputs that torch writes down side by side
 
+# it can only be read by setting it.
+_WITHOUT_NNPACK = SwitchedOff(
+    lambda: torch.backends.nnpack.set_flags(False)[0], torch.backends.nnpack.set_flags
+)
 # (operation, shapes, device) → whether float32 gave the integers of float64.
 _verified: dict[tuple[object, ...], bool] = {}
 
@@ -191,7 +197,7 @@ def _run(
     key: tuple[object, ...],
     x_limit: int,
 ) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False), torch.backends.nnpack.flags(enabled=False):
+    with torch.autocast(x.device.type, enabled=False), _WITHOUT_NNPACK:
         if not x_limit or x.numel() == 0:
             return operation(x.double(), weight.double()).to(torch.float32 if x_limit else torch.float64)
         full_key = (*key, x.shape, weight.shape, str(x.device))

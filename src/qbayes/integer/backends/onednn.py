@@ -18,7 +18,7 @@ from qbayes.integer.compiled import compiled_kernel
 from qbayes.integer.heap import keep_freed_memory
 from qbayes.integer.int8 import int8_kernel, why_not_bytes
 from qbayes.integer.int8_trial import why_missing
-from qbayes.integer.kernels_build import kernels, threads_for
+from qbayes.integer.kernels_build import kernels, threads_for, why_no_kernels
 from qbayes.integer.lines import LinesKernel, is_small
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
@@ -78,4 +78,4 @@ class OneDnn(Backend):
         made = None if c is None else compiled_kernel(op, grids, constants, shapes, c)
         if made is not None:
             return made
-        return exact_kernel(op, grids, constants, "" if c else "there is no C compiler")
+        return exact_kernel(op, grids, constants, why_no_kernels())

@@ -14,7 +14,7 @@ import torch
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.reference import exact_kernel
 from qbayes.integer.compiled import compiled_kernel
-from qbayes.integer.kernels_build import kernels
+from qbayes.integer.kernels_build import kernels, why_no_kernels
 from qbayes.integer.onnx.dialect import QDQ
 from qbayes.integer.onnx.extras import missing
 from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel, bare_site
@@ -23,6 +23,7 @@ from qbayes.integer.onnx.single import OUTPUT
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program import Program
+from qbayes.threads import once
 
 # bfloat16, the default on some processors, would not hold the codes.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -49,7 +50,7 @@ class OpenVino(Backend):
             return RuntimeKernel(op, grids, constants, shapes, QDQ, compiled, "openvino")
         c = kernels()
         made = None if c is None else compiled_kernel(op, grids, constants, shapes, c)
-        return made or exact_kernel(op, grids, constants, "" if c else "there is no C compiler")
+        return made or exact_kernel(op, grids, constants, why_no_kernels())
 
 
 @functools.cache
@@ -57,7 +58,7 @@ def products_saturate() -> bool:
     return saturates(QDQ, compiled)
 
 
-@functools.cache
+@once
 def core() -> Any:
     """OpenVINO itself, once for the process and never let go.
 

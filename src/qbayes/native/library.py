@@ -1,0 +1,160 @@
+"""A library from its C source: found in the user's cache, or compiled, kept there and loaded.
+
+Without a compiler, or a cache that is the user's own, the slower ways of the callers stand in; ``NoLibrary``
+says why. What is loaded is the very content whose hash was checked, so that nothing can change in between,
+and nothing that later happens to the file can end a process that runs from it.
+"""
+
+import ctypes
+import hashlib
+import itertools
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from qbayes.native.compiler import HungCompiler, Patience, find_compiler
+from qbayes.native.folder import Folder, NoLibrary, opened
+
+# a library takes a compiler some seconds; one that hangs costs a process this much in all …
+_PATIENCE = Patience(30.0)
+# … and then no process of the user's any more, for an hour.
+_GIVEN_UP, _GIVEN_UP_SECONDS = "given-up.json", 3600.0
+_ONE_AT_A_TIME = threading.Lock()
+_LOADS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A C file that becomes one library.
+
+    ``flags`` are tried in turn until a library can be built and loaded: some need what is not everywhere.
+    They serve compiling only; linking takes none.
+    """
+
+    name: str
+    path: Path
+    included: tuple[Path, ...]
+    flags: tuple[tuple[str, ...], ...]
+    switch: str
+
+    def commands(self, compiler: str, flags: tuple[str, ...], folder: Path) -> tuple[list[str], list[str]]:
+        """Compile and link."""
+        compiled, linked = str(folder / f"{self.name}.o"), str(folder / f"{self.name}.so")
+        compiling = [compiler, *flags, "-c", str(self.path), "-o", compiled]
+        return compiling, [compiler, "-shared", compiled, "-o", linked]
+
+    def file(self, compiler: str, flags: tuple[str, ...]) -> str:
+        """The library's name: another one for whatever makes another library."""
+        made_by = " ".join([compiler, *flags, os.uname().machine, os.uname().sysname])
+        content = b"".join(path.read_bytes() for path in (self.path, *self.included))
+        return f"{self.name}-{hashlib.sha256(content + made_by.encode()).hexdigest()[:16]}.so"
+
+
+def load(source: Source) -> ctypes.CDLL:
+    """The library of ``source``; raises NoLibrary with the reason."""
+    if os.environ.get(source.switch) == "off":
+        raise NoLibrary(f"{source.switch}=off")
+    if sys.platform == "win32":
+        raise NoLibrary("C is not compiled on Windows")
+    compiler = find_compiler()
+    if compiler is None:
+        raise NoLibrary("there is no C compiler")
+    try:
+        with _ONE_AT_A_TIME, opened(cache_folder()) as folder:
+            return _first_that_loads(source, compiler, folder)
+    except OSError as error:
+        raise NoLibrary(f"the compiled kernels cannot be kept: {error}") from None
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept; a relative XDG_CACHE_HOME counts as none, as its specification says."""
+    stated = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        cache = stated if stated.is_absolute() else Path.home() / ".cache"
+    except RuntimeError:
+        raise NoLibrary("there is no home folder to keep compiled kernels in") from None
+    return cache / "qbayes" / "kernels"
+
+
+def _first_that_loads(source: Source, compiler: str, folder: Folder) -> ctypes.CDLL:
+    for flags in source.flags[:-1]:
+        try:
+            return _loaded(source, compiler, flags, folder)
+        except HungCompiler:
+            raise
+        except NoLibrary:
+            continue
+    return _loaded(source, compiler, source.flags[-1], folder)
+
+
+def _loaded(source: Source, compiler: str, flags: tuple[str, ...], folder: Folder) -> ctypes.CDLL:
+    name = source.file(compiler, flags)
+    content = folder.library(name)
+    if content is None:
+        _check_not_given_up(compiler, folder)
+        with folder.locked(_PATIENCE.wait):
+            content = folder.library(name)  # of another process that was first
+            if content is None:
+                _check_not_given_up(compiler, folder)
+                content = _built(source, compiler, flags, folder)
+                folder.keep(name, content)
+    return _opened(source.name, content)
+
+
+def _built(source: Source, compiler: str, flags: tuple[str, ...], folder: Folder) -> bytes:
+    # among the user's temporary files: what a kill leaves there is not ours to sweep.
+    with tempfile.TemporaryDirectory(prefix="qbayes-") as scratch:
+        place = Path(scratch)
+        for command in source.commands(compiler, flags, place):
+            try:
+                _PATIENCE.run(command, place / "errors.txt")
+            except HungCompiler:
+                given_up = {"compiler": compiler, "at": time.time()}
+                folder.write(_GIVEN_UP, json.dumps(given_up).encode())
+                raise
+        return (place / f"{source.name}.so").read_bytes()
+
+
+def _check_not_given_up(compiler: str, folder: Folder) -> None:
+    """Raise if this compiler hung a short while ago: not every start is to wait for it."""
+    try:
+        known = json.loads(folder.read(_GIVEN_UP) or b"{}")
+        ago = time.time() - float(known["at"])
+        hung = known["compiler"] == compiler and 0 <= ago < _GIVEN_UP_SECONDS
+    except (ValueError, LookupError, TypeError):
+        return
+    if hung:
+        raise HungCompiler(
+            f"{compiler} did not end {ago / 60:.0f} minutes ago (it is tried again after an hour, or without "
+            f"{folder.path / _GIVEN_UP})"
+        )
+
+
+def _opened(name: str, content: bytes) -> ctypes.CDLL:
+    """The library of this content, loaded from memory, or where that is not allowed from a private file."""
+    try:
+        return _from_memory(name, content)
+    except OSError:
+        with tempfile.TemporaryDirectory(prefix="qbayes-") as private:
+            path = Path(private) / f"{name}.so"
+            path.write_bytes(content)
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError as error:
+                raise NoLibrary(f"the compiled kernels cannot be loaded: {error}") from None
+
+
+def _from_memory(name: str, content: bytes) -> ctypes.CDLL:
+    if sys.platform != "linux":
+        raise OSError("this system has no files in memory")
+    descriptor = os.memfd_create(f"qbayes-{name}", os.MFD_CLOEXEC)
+    with open(descriptor, "wb") as memory:
+        memory.write(content)
+        memory.flush()
+        # the loader gives what it has under a path once more, and numbers of files come again: no path twice.
+        return ctypes.CDLL(f"/proc/self/fd/{'./' * next(_LOADS)}{descriptor}")
