@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.ops.base import Grids, Op, Value
+from qbayes.posterior.carried import Carried, carried, unpacked
 from qbayes.posterior.signature import Signature
 
 
@@ -36,6 +37,11 @@ class Member:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scales", _float32(self.scales))
         object.__setattr__(self, "deviations", _float32(self.deviations))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its codes in a copy or a pickle are its own: kernels hold the addresses of these."""
+        constants = {op: carried(held) for op, held in self.constants.items()}
+        return _member, (dict(self.zeros), dict(self.scales), constants, dict(self.deviations))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +121,15 @@ class Program:
         from qbayes.integer.describe import describe
 
         return describe(self)
+
+
+def _member(
+    zeros: dict[str, int],
+    scales: dict[str, float],
+    constants: Mapping[str, Mapping[str, Carried]],
+    deviations: dict[str, float],
+) -> Member:
+    return Member(zeros, scales, {op: unpacked(held) for op, held in constants.items()}, deviations)
 
 
 def _json(data: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,6 +89,10 @@ class Interpreter:
         self._rows_at_once = max(1, backend.codes_at_once[backend.device.type] // widest)
         self._draw_bytes = _bytes_of_a_draw(program)
         self._byte_tables: dict[Member, Tensor] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy draws its own weights again, the same ones."""
+        return type(self), (self.program, self.backend, self.frozen.limit)
 
     @torch.no_grad()
     def outputs(

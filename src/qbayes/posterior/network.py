@@ -8,7 +8,6 @@ channels last in memory: a draw fills the device, and vmap cannot read the layou
 
 import copy
 import math
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,10 +20,12 @@ from torch.utils import _pytree as pytree
 from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.posterior.base import Posterior
+from qbayes.posterior.carried import Carried, carried, check_can_be_pickled, unpacked
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.predictive import Predictive, predictive_from_outputs
 from qbayes.posterior.signature import Signature
 from qbayes.posterior.sites import Site, gaussian_layers, sites_of, stochastic_layers
+from qbayes.threads import SwitchedOff
 
 # Rows × draws that pass the network at once: feature maps of images, or plain vectors, on CPU and on GPU.
 _ROWS_AT_ONCE = {("image", "cpu"): 2048, ("image", "cuda"): 20480, ("vector", "cpu"): 65536}
@@ -76,6 +77,24 @@ class NetworkPosterior(Posterior):
         self._plain_layout = False
         # numbers of a row's largest feature map, once it was looked at.
         self._largest_map = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "NetworkPosterior":
+        network, *rest = self._parts()
+        return _remade(network, *copy.deepcopy(rest, memo))  # which copies the network
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """One network, and the members' numbers: to be pickled by whoever trusts where they go."""
+        check_can_be_pickled(self.network)
+        network, *rest = self._parts()
+        return _remade, (copy.deepcopy(network), *rest)
+
+    def _parts(self) -> tuple[Any, ...]:
+        """What another posterior with the same answers is made of."""
+        kept = ("architecture", "provenance", "sites", "quantised")
+        # how it runs: an answer in float depends on it, in its last bits.
+        learnt = ("_vectorised", "_probed", "_plain_layout", "_largest_map")
+        named = ({name: getattr(self, name) for name in names} for names in (kept, learnt))
+        return self.network, [carried(member) for member in self.members], self.signature, *named
 
     @property
     def network(self) -> nn.Module:
@@ -290,6 +309,19 @@ def _first_draw(weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
     return {site: drawn[:1] for site, drawn in weights.items()}
 
 
+def _remade(
+    network: nn.Module,
+    members: Sequence[Mapping[str, Carried]],
+    signature: Signature,
+    kept: Mapping[str, Any],
+    learnt: Mapping[str, Any],
+) -> NetworkPosterior:
+    """A posterior from the parts of another one."""
+    made = NetworkPosterior(network, [unpacked(member) for member in members], signature, **kept)
+    vars(made).update(learnt)
+    return made
+
+
 def _frozen(network: nn.Module, member: Mapping[str, Tensor]) -> nn.Module:
     """A copy of ``network`` with a member's state, for evaluation only."""
     try:
@@ -305,32 +337,10 @@ def _frozen(network: nn.Module, member: Mapping[str, Tensor]) -> nn.Module:
     return frozen.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
 
 
-class _LayerByLayer:
-    """torch's fused transformer layers read their children's weights and skip the masks among them.
-
-    The switch is the process's: the first prediction turns it off, the last one under way restores it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._before = True
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._before = torch.backends.mha.get_fastpath_enabled()
-                torch.backends.mha.set_fastpath_enabled(False)
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                torch.backends.mha.set_fastpath_enabled(self._before)
-
-
-_LAYER_BY_LAYER = _LayerByLayer()
+# torch's fused transformer layers read their children's weights and skip the masks among them.
+_LAYER_BY_LAYER = SwitchedOff(
+    torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
+)
 
 
 def _own_randomness(reason: str) -> BadInput:

@@ -1,11 +1,13 @@
 """Affine standardisation of inputs and targets: ``z = (x − mean) / std``, fitted on training rows only."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
+from qbayes.posterior.carried import Carried
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +29,9 @@ class Standardize:
                 f"mean {tuple(self.mean.shape)}, std {tuple(self.std.shape)}",
                 "fit them with Standardize.fit(x_train), or give one value a feature or channel",
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (Carried.of(self.mean), Carried.of(self.std))
 
     @classmethod
     def fit(cls, x: Tensor) -> "Standardize":
@@ -59,3 +64,7 @@ class Standardize:
     def _shaped(self, x: Tensor) -> tuple[Tensor, Tensor]:
         shape = (-1,) + (1,) * (x.ndim - 2) if x.ndim > 1 else (-1,)
         return self.mean.to(x.device).view(shape), self.std.to(x.device).view(shape)
+
+
+def _remade(mean: Carried, std: Carried) -> Standardize:
+    return Standardize(mean.tensor(), std.tensor())

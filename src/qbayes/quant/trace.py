@@ -4,11 +4,12 @@ Tracing runs ``forward`` once with symbols. What it cannot follow (control flow 
 it would freeze without a word (random numbers) is refused here, before any training.
 """
 
+import contextlib
 import copy
 import inspect
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ from qbayes.posterior.sites import Masked
 
 # rows of the example that shapes are read from; any number of at least 2 would do.
 EXAMPLE_ROWS = 3
+# while one network is traced, the calls of all modules in all threads go through its tracer.
+_ONE_AT_A_TIME = threading.RLock()
+# a network that draws does so every time; another thread that draws meanwhile, once or twice.
+_ATTEMPTS = 5
 _PLAIN_FLOW = "write forward without 'if', 'while' or loops that look at the values of a tensor"
 
 
@@ -48,6 +53,18 @@ def is_leaf(module: nn.Module) -> bool:
 
 class _Tracer(fx.Tracer):
     """Leaves: our stochastic layers, and those of torch with all that only give them another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What another thread calls meanwhile is not traced."""
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return is_leaf(m)
@@ -92,8 +109,20 @@ class Traced:
         return map_arg(argument, lambda n: n if self.is_tensor(n) else self.values[n])
 
 
+class _Drew(BadInput):
+    """Random numbers were drawn: by the network, or meanwhile by another thread."""
+
+
 def trace(network: nn.Module, example: Tensor) -> Traced:
     """The graph of ``network`` in evaluation; ``example`` is a batch of network inputs."""
+    with _ONE_AT_A_TIME:
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(_Drew):
+                return _trace(network, example.clone())
+        return _trace(network, example)
+
+
+def _trace(network: nn.Module, example: Tensor) -> Traced:
     frozen = _of_one_input(copy.deepcopy(network).eval())
     # a trace leaves the constants that it meets on the network: the next one must not find them.
     module = _traced(copy.deepcopy(frozen))
@@ -156,7 +185,7 @@ def _traced(network: nn.Module) -> fx.GraphModule:
     return fx.GraphModule(network, graph)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _own_functions_refused() -> Iterator[None]:
     """Tracing sees through an autograd function of one's own, and would lose the backward that it defines."""
     before = torch.autograd.Function.__dict__["apply"]
@@ -200,7 +229,7 @@ def _refuse_frozen_randomness(first: fx.GraphModule, network: nn.Module) -> None
     same = str(first.graph) == str(again.graph) and _constants(first).keys() == _constants(again).keys()
     pairs = zip(_constants(first).values(), _constants(again).values(), strict=False)
     if before != after or not same or not all(torch.equal(a, b) for a, b in pairs):
-        raise BadInput(
+        raise _Drew(
             "a network must draw no random numbers in forward: tracing would freeze them into constants",
             "two traces of the network differ, or a random generator was used",
             "remove torch.rand and the like, or use nn.Dropout layers, which become sites",
@@ -259,7 +288,7 @@ class _Recorder(fx.Interpreter):
         generators = _generators()
         result = super().run_node(n)
         if _generators() != generators:
-            raise BadInput(
+            raise _Drew(
                 "a network must draw no random numbers in forward",
                 f"a call of {n.name}",
                 "remove it, or use nn.Dropout layers, which become sites",

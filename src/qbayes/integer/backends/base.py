@@ -98,6 +98,10 @@ class Backend(ABC):
             for member in program.members
         ]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Packed weights, sessions and addresses stay here: a copy packs the program anew, where it is."""
+        return type(self), (self.program, self.device)
+
     @classmethod
     @abstractmethod
     def why_not(cls, program: Program, device: torch.device) -> str | None:

@@ -1,0 +1,77 @@
+"""The first use of the library by eight threads at once, each time in a fresh process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qbayes
+import qbayes as qb
+from handmade import first_use
+from handmade.programs import Maker
+from qbayes.integer.onnx.extras import missing
+from qbayes.integer.ops import Reshape
+from qbayes.posterior.network import NetworkPosterior
+
+PROCESSES = 50
+EXTRA = [name for name in ("onnxruntime", "openvino") if missing(name) is not None]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that draws masks and weights, and a posterior in float and quantised."""
+    place = tmp_path_factory.mktemp("first")
+    make = Maker((2, 6, 6))
+    images = make.mask(make.conv(make.input, 8, padding=1))
+    flat = make.moved(Reshape, images, shape=(8 * 6 * 6,))
+    make.program(make.linear(flat, 4, grids=1)).save(place / "program.qbayes")
+    task = qb.load_task("digits")
+    plain = qb.network("mlp", task)
+    network = qb.attach(plain, qb.method("bbb"))
+    described = plain.architecture.to_json()  # pyright: ignore
+    posterior = NetworkPosterior(network, [network.state_dict()], task.signature, architecture=described)
+    qb.save_posterior(posterior, place / "float")
+    quantised = qb.quantize(posterior, task, qb.Precision(), qb.Budget(epochs=0))
+    qb.save_posterior(quantised, place / "quantised")
+    return place
+
+
+def used(folder: Path, first: str, cache: Path | None = None) -> dict[str, Any]:
+    """What eight threads of a fresh process found; with an empty ``cache`` nothing is compiled yet."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(qbayes.__file__).parents[1])}
+    if cache is not None:
+        environment["XDG_CACHE_HOME"] = str(cache)
+    command = [sys.executable, first_use.__file__, str(folder), first]
+    run = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return json.loads(run.stdout)
+
+
+def check(folder: Path, found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error, and every thread's answer is that of this process, whose one thread has used all before."""
+    monkeypatch.setattr(first_use, "FOLDER", folder)
+    assert found["errors"] == {name: found["errors"].get(name) for name in EXTRA}
+    uses = {name: use for name, use in first_use.USES.items() if name not in EXTRA}
+    assert {name: found["answers"][name] for name in uses} == {name: [use()] for name, use in uses.items()}
+
+
+def test_eight_threads_start_at_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They load a program, and the kernels are not compiled yet either."""
+    check(folder, used(folder, "auto", tmp_path), monkeypatch)
+
+
+def test_eight_threads_that_begin_with_data_start_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(folder, used(folder, "task"), monkeypatch)
+
+
+@pytest.mark.full
+def test_fifty_processes_of_eight_threads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = list(first_use.USES)
+    for index in range(PROCESSES):
+        check(folder, used(folder, names[index % len(names)]), monkeypatch)
