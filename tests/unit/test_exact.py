@@ -1,5 +1,6 @@
 """Exact integers in float lanes: whatever the options, under vmap and autocast, and where a kernel rounds."""
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -175,3 +176,33 @@ def test_no_rows_are_no_trouble() -> None:
     assert exact_linear(torch.zeros(0, 5), codes(3, 5), **LIMITS).shape == (0, 3)
     geometry = ((1, 1), (1, 1), (1, 1), 1)
     assert exact_conv(torch.zeros(0, 3, 6, 6), codes(4, 3, 3, 3), *geometry, **LIMITS).shape == (0, 4, 6, 6)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_threads_keep_nnpack_off_for_each_other(before: bool) -> None:
+    """The second one comes before the first one leaves, and leaves after it."""
+    came, left = threading.Event(), threading.Event()
+    states: list[bool] = []
+    x, w = torch.zeros(2, 3), torch.zeros(4, 3)
+
+    def first(a: Tensor, b: Tensor) -> Tensor:
+        other.start()
+        assert came.wait(30)
+        return F.linear(a, b)
+
+    def second(a: Tensor, b: Tensor) -> Tensor:
+        came.set()
+        assert left.wait(30)
+        states.append(torch.backends.nnpack.set_flags(False)[0])
+        return F.linear(a, b)
+
+    other = threading.Thread(target=exact._run, args=(second, x, w, ("test",), 0))
+    kept = torch.backends.nnpack.set_flags(before)[0]
+    try:
+        exact._run(first, x, w, ("test",), 0)
+        left.set()
+        other.join(30)
+        assert states == [False]
+        assert torch.backends.nnpack.set_flags(kept)[0] == before
+    finally:
+        torch.backends.nnpack.set_flags(kept)

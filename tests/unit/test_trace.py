@@ -1,7 +1,9 @@
 """Tracing: what forward does is what the graph holds, or it is refused."""
 
 import random
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -134,3 +136,59 @@ def test_what_a_trace_would_get_wrong_is_refused(name: str) -> None:
 def test_a_second_input_is_refused_by_name() -> None:
     with pytest.raises(BadInput, match="'y'"):
         trace(Two(), example())
+
+
+def in_a_thread(run: Callable[[], Any]) -> Any:
+    """What ``run`` gives in another thread, while this one waits."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result(30)
+
+
+def test_another_threads_calls_are_not_traced() -> None:
+    """fx puts its own call in the place of every module's, in all threads."""
+    other, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.randn(5, 4)
+    wanted = other(x).detach()
+    seen: list[Tensor] = []
+
+    def asks_meanwhile(net: nn.Module, y: Tensor) -> Tensor:
+        seen.append(in_a_thread(lambda: other(x).detach()))
+        return torch.relu(y)
+
+    traced = trace(Of(asks_meanwhile), example())
+    assert [node.op for node in traced.nodes] == ["placeholder", "call_module", "call_function", "output"]
+    assert seen
+    assert all(torch.equal(found, wanted) for found in seen)
+
+
+def test_networks_are_traced_one_at_a_time() -> None:
+    """Two that overlap would leave fx's call in the place of every module's for ever."""
+    inside, most = [0], [0]
+
+    def counted(net: nn.Module, y: Tensor) -> Tensor:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.01)
+        inside[0] -= 1
+        return torch.relu(y)
+
+    call = nn.Module.__call__
+    with ThreadPoolExecutor(4) as pool:
+        graphs = pool.map(lambda _: str(trace(Of(counted), example()).module.graph), range(4))
+        assert len(set(graphs)) == 1
+    assert most == [1]
+    assert nn.Module.__call__ is call
+
+
+def test_random_numbers_of_another_thread_are_not_the_networks() -> None:
+    """They are drawn meanwhile, and not every time."""
+    times = [0]
+
+    def accompanied(net: nn.Module, y: Tensor) -> Tensor:
+        times[0] += 1
+        if times[0] == 2:  # while the generators are watched
+            in_a_thread(lambda: torch.rand(3))
+        return torch.relu(y)
+
+    traced = trace(Of(accompanied), example())
+    assert len(traced.nodes) == 4
+    assert times[0] == 4

@@ -4,6 +4,7 @@ Python's own pickler may hand over what it is given to another process as shared
 move to where that process can write to them too, each with an open file, while kernels know where they lay.
 """
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,29 @@ def carried(tensors: Mapping[str, Tensor]) -> dict[str, Carried]:
 
 def unpacked(tensors: Mapping[str, Carried]) -> dict[str, Tensor]:
     return {name: held.tensor() for name, held in tensors.items()}
+
+
+def with_own_numbers(network: nn.Module) -> nn.Module:
+    """A network to be pickled, and nothing else: its tensors become tensors again where it is unpickled."""
+    attributes = (held for module in network.modules() for held in vars(module).values())
+    tensors = (*network.parameters(), *network.buffers(), *(t for t in attributes if isinstance(t, Tensor)))
+    return copy.deepcopy(network, {id(tensor): _Parcel(tensor) for tensor in tensors})
+
+
+class _Parcel:
+    """Stands for a tensor while it is pickled."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own, tensor = isinstance(self._tensor, nn.Parameter), self._tensor
+        return _unpacked, (Carried.of(tensor), tensor.device, own, tensor.requires_grad)
+
+
+def _unpacked(held: Carried, device: torch.device, own: bool, learns: bool) -> Tensor:
+    tensor = held.tensor().to(device)
+    return nn.Parameter(tensor, learns) if own else tensor.requires_grad_(learns)
 
 
 def check_can_be_pickled(network: nn.Module) -> None:

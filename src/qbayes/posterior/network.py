@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.posterior.base import Posterior
-from qbayes.posterior.carried import Carried, carried, check_can_be_pickled, unpacked
+from qbayes.posterior.carried import check_can_be_pickled, with_own_numbers
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.predictive import Predictive, predictive_from_outputs
 from qbayes.posterior.signature import Signature
@@ -78,23 +78,20 @@ class NetworkPosterior(Posterior):
         # numbers of a row's largest feature map, once it was looked at.
         self._largest_map = 0
 
+    def __copy__(self) -> "NetworkPosterior":
+        return _of_state(vars(self))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "NetworkPosterior":
-        network, *rest = self._parts()
-        return _remade(network, *copy.deepcopy(rest, memo))  # which copies the network
+        return _of_state(copy.deepcopy(self._state(), memo))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """One network, and the members' numbers: to be pickled by whoever trusts where they go."""
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled, by whoever trusts where it goes."""
         check_can_be_pickled(self.network)
-        network, *rest = self._parts()
-        return _remade, (copy.deepcopy(network), *rest)
+        return self._state() | {"networks": [with_own_numbers(network) for network in self.networks]}
 
-    def _parts(self) -> tuple[Any, ...]:
-        """What another posterior with the same answers is made of."""
-        kept = ("architecture", "provenance", "sites", "quantised")
-        # how it runs: an answer in float depends on it, in its last bits.
-        learnt = ("_vectorised", "_probed", "_plain_layout", "_largest_map")
-        named = ({name: getattr(self, name) for name in names} for names in (kept, learnt))
-        return self.network, [carried(member) for member in self.members], self.signature, *named
+    def _state(self) -> dict[str, Any]:
+        """All but the twins, which are made again."""
+        return vars(self) | {"_lanes": {}}
 
     @property
     def network(self) -> nn.Module:
@@ -309,16 +306,9 @@ def _first_draw(weights: Mapping[int, Tensor]) -> dict[int, Tensor]:
     return {site: drawn[:1] for site, drawn in weights.items()}
 
 
-def _remade(
-    network: nn.Module,
-    members: Sequence[Mapping[str, Carried]],
-    signature: Signature,
-    kept: Mapping[str, Any],
-    learnt: Mapping[str, Any],
-) -> NetworkPosterior:
-    """A posterior from the parts of another one."""
-    made = NetworkPosterior(network, [unpacked(member) for member in members], signature, **kept)
-    vars(made).update(learnt)
+def _of_state(state: Mapping[str, Any]) -> NetworkPosterior:
+    made = object.__new__(NetworkPosterior)
+    vars(made).update(state)
     return made
 
 
