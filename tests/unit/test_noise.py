@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-import needs
 from qbayes import noise, noise_build
 from qbayes.errors import BadInput
 
