@@ -18,9 +18,10 @@ from torch import Tensor
 from qbayes.errors import BadFile, BadInput
 from qbayes.integer import program_file
 from qbayes.integer.cost import cost
+from qbayes.integer.member_record import member_bytes
 from qbayes.integer.ops import Add, AvgPool, Conv, Linear, Mask, Op, Reshape, Weights
 from qbayes.integer.program import Program
-from qbayes.integer.program_record import member_bytes, write_text
+from qbayes.integer.program_record import write_text
 
 Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]

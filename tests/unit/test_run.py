@@ -16,9 +16,10 @@ from qbayes.errors import BadInput
 from qbayes.integer import ops
 from qbayes.integer.backends.base import Kernel, choose
 from qbayes.integer.ops.base import Noise
+from qbayes.integer.plan import plan
 from qbayes.integer.posterior import ProgramPosterior, load
 from qbayes.integer.program import Program
-from qbayes.integer.run import FrozenDraws, Interpreter, plan
+from qbayes.integer.run import FrozenDraws, Interpreter
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive
 
 CPU = torch.device("cpu")

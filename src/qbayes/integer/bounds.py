@@ -79,28 +79,36 @@ def check_codes(op: Op, constants: Constants, grids: Grids) -> None:
     """Raise unless the constants, already of their declared widths, lie in the ranges their roles have."""
     highest = (1 << grids.out_bits) - 1
     for name, codes in constants.items():
-        where = f"'{op.name}': {name}"
         if name in ("shift", "shifts") or name.endswith("_shift"):
-            _within(where, codes, 0, LARGEST_SHIFT)
+            _within(op, name, codes, 0, LARGEST_SHIFT)
         elif "multiplier" in name or name == "mix":
-            _within(where, codes, -ACCUMULATOR_LIMIT, ACCUMULATOR_LIMIT)
+            _within(op, name, codes, -ACCUMULATOR_LIMIT, ACCUMULATOR_LIMIT)
         elif name in ("low", "high", "fill"):
-            _within(where, codes, 0, highest)
+            _within(op, name, codes, 0, highest)
         elif isinstance(op, Weighted) and name in ("weight", "mean", "weight_zero", "mean_zero"):
-            _within(where, codes, *op.weights.limits)
+            _within(op, name, codes, *op.weights.limits)
     if "low" in constants:
         low, high = int(constants["low"]), int(constants["high"])
-        require(low <= high, f"'{op.name}': low must be at most high", f"{low} and {high}")
+        if low > high:
+            require(False, f"'{op.name}': low must be at most high", f"{low} and {high}")
     if isinstance(op, _HAND_ON):
         before, after = (grids.bits[0], grids.zeros[0]), (grids.out_bits, grids.zero)
-        must = f"'{op.name}' must keep the bits and the zero-point of its codes"
-        require(before == after, must, f"{before} before, {after} after")
+        if before != after:
+            must = f"'{op.name}' must keep the bits and the zero-point of its codes"
+            require(False, must, f"{before} before, {after} after")
 
 
-def _within(where: str, codes: Tensor, low: int, high: int) -> None:
-    if codes.numel():
-        least, most = int(codes.min()), int(codes.max())
-        require(low <= least and most <= high, f"{where} must lie in {low} … {high}", f"{least} … {most}")
+def _within(op: Op, name: str, codes: Tensor, low: int, high: int) -> None:
+    least, most = extremes(codes)
+    if not low <= least <= most <= high:
+        require(False, f"'{op.name}': {name} must lie in {low} … {high}", f"{least} … {most}")
+
+
+def extremes(codes: Tensor) -> tuple[int, int]:
+    """The least and the greatest of integers; most constants are a single one."""
+    if codes.numel() == 1:
+        return (only := int(codes)), only
+    return int(codes.min()), int(codes.max())
 
 
 def reach(bits: int, zero: int) -> int:

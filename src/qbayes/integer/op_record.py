@@ -24,10 +24,13 @@ LONGEST_TEXT = 1000
 
 def encode(value: object) -> Json:
     """Dataclasses and tuples become lists; numbers, texts and None stay."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [encode(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    kind = type(value)
+    if kind in _PLAIN:
+        return typing.cast(Json, value)
     if isinstance(value, tuple):
         return [encode(part) for part in value]
+    if dataclasses.is_dataclass(kind):
+        return [encode(getattr(value, name)) for name in field_types(kind)]
     return typing.cast(Json, value)
 
 
@@ -36,32 +39,33 @@ def decode(kind: type[T], data: Json, where: str) -> T:
     return _decode(kind, data, where)
 
 
+@functools.cache
 def field_types(kind: type[Any]) -> Mapping[str, Any]:
     """The fields of a dataclass with their types, in order."""
-    hints = _hints(kind)
+    hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 @functools.cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(hint), typing.get_args(hint)
 
 
 def _decode(hint: Any, data: Json, where: str) -> Any:
-    origin = typing.get_origin(hint)
     if hint is Any:
         return data
     if hint in _SCALARS:
         return _scalar(hint, data, where)
+    origin, arguments = _parts(hint)
     if origin is Literal:
-        allowed = typing.get_args(hint)
+        allowed = arguments
         known = any(type(data) is type(choice) and data == choice for choice in allowed)
         return data if known else _refuse(where, f"one of {', '.join(map(repr, allowed))}", data)
     if origin in (typing.Union, types.UnionType):
-        inner = [part for part in typing.get_args(hint) if part is not type(None)]
+        inner = [part for part in arguments if part is not type(None)]
         return None if data is None else _decode(inner[0], data, where)
     if origin in (tuple, list, dict):
-        return _container(origin, typing.get_args(hint), data, where)
+        return _container(origin, arguments, data, where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         named = field_types(hint)
         if not isinstance(data, list) or len(data) != len(named):
@@ -71,6 +75,7 @@ def _decode(hint: Any, data: Json, where: str) -> Any:
     raise TypeError(f"{where}: a field of type {hint} has no form in a file")
 
 
+_PLAIN = frozenset({int, float, bool, str, type(None)})
 _SCALARS = {int: "a whole number", float: "a finite real number", bool: "true or false", str: "a text"}
 
 

@@ -14,6 +14,7 @@ from qbayes.errors import BadFile, BadInput
 
 WIDEST = 32
 _STREAM_BITS = 8
+_CODES_AT_ONCE = 1 << 20  # in reading: wide ones take 8 bytes each on the way
 _GROUP = 8  # codes: n bits each make exactly n bytes, which fit one 64-bit word
 
 
@@ -78,46 +79,57 @@ def unpack(data: bytes | memoryview, count: int, bits: int, signed: bool) -> Ten
             f"{len(data)}",
             "the file is damaged: restore or export it again",
         )
-    stream = np.frombuffer(data, dtype=np.uint8)
-    if bits <= _STREAM_BITS:
-        return torch.from_numpy(_unpack_stream(stream, count, bits, signed))
-    return torch.from_numpy(_unpack_bytes(stream, bits, signed)).to(code_type(bits, signed))
+    codes, right = unpack_rows(np.frombuffer(data, dtype=np.uint8)[None], count, bits, signed)
+    if not right.all():
+        raise unused_bits()
+    return codes[0]
 
 
-def _unpack_stream(stream: np.ndarray, count: int, bits: int, signed: bool) -> np.ndarray:
-    groups = -(-count // _GROUP)
-    padded = np.zeros(groups * bits, dtype=np.uint8)
-    padded[: stream.size] = stream
-    parts = np.zeros((groups, 8), dtype=np.uint8)
-    parts[:, :bits] = padded.reshape(groups, bits)
+def unpack_rows(packed: np.ndarray, count: int, bits: int, signed: bool) -> tuple[Tensor, np.ndarray]:
+    """``count`` codes from each row of bytes, and which rows have nothing in the bits that carry no code."""
+    _check_width(bits)
+    codes = torch.empty((len(packed), count), dtype=code_type(bits, signed))
+    right = np.empty(len(packed), dtype=bool)
+    step = max(1, _CODES_AT_ONCE // max(count, 1))
+    read = _unpack_stream if bits <= _STREAM_BITS else _unpack_bytes
+    for start in range(0, len(packed), step):
+        some = slice(start, start + step)
+        found, right[some] = read(packed[some], count, bits, signed)
+        codes[some] = torch.from_numpy(found)
+    return codes, right
+
+
+def _unpack_stream(packed: np.ndarray, count: int, bits: int, signed: bool) -> tuple[np.ndarray, np.ndarray]:
+    rows, groups = len(packed), -(-count // _GROUP)
+    padded = np.zeros((rows, groups * bits), dtype=np.uint8)
+    padded[:, : packed.shape[1]] = packed
+    parts = np.zeros((rows * groups, 8), dtype=np.uint8)
+    parts[:, :bits] = padded.reshape(-1, bits)
     words = parts.view("<u8")[:, 0]
-    codes = np.empty((groups, _GROUP), dtype=np.uint8)
+    codes = np.empty((rows * groups, _GROUP), dtype=np.uint8)
     for place in range(_GROUP):
         codes[:, place] = (words >> np.uint64(place * bits)) & np.uint64((1 << bits) - 1)
-    flat = codes.reshape(-1)
-    if flat[count:].any():
-        raise _unused_bits()
+    flat = codes.reshape(rows, -1)
+    kept, right = flat[:, :count], (flat[:, count:] == 0).all(1)
     if not signed:
-        return flat[:count].copy()
+        return kept, right
     # the sign bit moved to bit 7 and back, arithmetically, copies it into the bits above.
     shift = 8 - bits
-    return (flat[:count] << np.uint8(shift)).view(np.int8) >> np.int8(shift)
+    return (kept << np.uint8(shift)).view(np.int8) >> np.int8(shift), right
 
 
-def _unpack_bytes(stream: np.ndarray, bits: int, signed: bool) -> np.ndarray:
+def _unpack_bytes(packed: np.ndarray, count: int, bits: int, signed: bool) -> tuple[np.ndarray, np.ndarray]:
     width = (bits + 7) // 8
-    parts = np.zeros((stream.size // width, 8), dtype=np.uint8)
-    parts[:, :width] = stream.reshape(-1, width)
+    parts = np.zeros((len(packed) * count, 8), dtype=np.uint8)
+    parts[:, :width] = packed.reshape(-1, width)
     shift = np.int64(64 - 8 * width)
-    codes = parts.view("<i8")[:, 0]
+    codes = parts.view("<i8")[:, 0].reshape(len(packed), count)
     codes = codes << shift >> shift if signed else codes
     low, high = code_range(bits, signed)
-    if codes.size and (codes.min() < low or codes.max() > high):
-        raise _unused_bits()
-    return codes
+    return codes, (codes.clip(low, high) == codes).all(axis=1)
 
 
-def _unused_bits() -> BadFile:
+def unused_bits() -> BadFile:
     return BadFile(
         "bits that carry no code must be as packing leaves them",
         "others",

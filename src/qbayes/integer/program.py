@@ -139,7 +139,8 @@ def _json(data: Mapping[str, Any]) -> str:
 
 def _float32(numbers: Mapping[str, float]) -> dict[str, float]:
     with np.errstate(over="ignore"):  # what leaves float32 becomes infinite, which ``verify`` refuses
-        return {name: float(np.float32(number)) for name, number in numbers.items()}
+        narrow = np.array(list(numbers.values()), dtype=np.float64).astype(np.float32)
+    return dict(zip(numbers, narrow.tolist(), strict=True))
 
 
 def _same(one: Member, two: Member) -> bool:

@@ -24,18 +24,16 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from qbayes.errors import BadFile, BadInput
+from qbayes.integer.member_record import pack_member, scale_row, unpack_members
 from qbayes.integer.program import Program
 from qbayes.integer.program_record import (
     RESTORE,
-    pack_member,
     parse_json,
     read_text,
     refuse,
-    scale_row,
-    unpack_members,
     write_text,
 )
-from qbayes.integer.verify import verify
+from qbayes.integer.verify import verify, verify_members
 from qbayes.posterior.save import write_atomically
 
 SUFFIX = ".qbayes"
@@ -72,7 +70,7 @@ def open_program(path: str | Path) -> Program:
         del payload  # the tensors are copies: a large program would be held twice
         program = read_text(text)
         program.members.extend(unpack_members(program, tensors["codes"], tensors["scales"]))
-        verify(program)
+        verify_members(program)
         if write_text(program) != text:
             refuse("the JSON of a program must be written as qbayes writes it", "other spelling or entries")
     except BadFile as error:

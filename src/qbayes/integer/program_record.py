@@ -1,29 +1,23 @@
-"""The parts of a program's file: its JSON text, and the packed constants of a member.
+"""The JSON text of a program's file; ``member_record`` has the rest.
 
 Ops are lists: ``[kind, name, inputs, output, bits of the output, own fields …]``, where ``fields`` names
 the own fields of each kind once. Values are numbered, 0 the input and i + 1 the output of op i; ``output``
 is null where it is called like its op; shapes are not written, they follow from the ops.
-
-A member's scales are those of its values, then for each Gaussian op the root mean square of σ, 0 where it is
-not known. Its bytes are the constants of the ops in order, each packed to its bits and begun on a whole byte,
-then the zero-point of every value: one byte, or two (little endian) where its codes have more than 8 bits.
 """
 
+import functools
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from torch import Tensor
-
 from qbayes.errors import BadFile, BadInput, QbayesError
+from qbayes.integer.budget import check_row
 from qbayes.integer.op_record import decode, encode, field_types
 from qbayes.integer.ops import OPS
-from qbayes.integer.ops.base import Constant, Op, Value
-from qbayes.integer.pack import pack, packed_bytes, unpack
-from qbayes.integer.program import Member, Program
-from qbayes.integer.verify import MOST_MEMBERS, MOST_OPS, gaussian_ops, propagate
+from qbayes.integer.ops.base import Op, Value
+from qbayes.integer.program import Program
+from qbayes.integer.propagate import MOST_OPS, propagate
 from qbayes.posterior.signature import Signature
 
 FORMAT = "qbayes-program"
@@ -77,6 +71,7 @@ def _short(provenance: Mapping[str, Any]) -> dict[str, Any]:
     return {key: entry for key, entry in provenance.items() if len(_dumped(entry)) <= LONGEST_ENTRY}
 
 
+@functools.cache
 def _own_fields(kind: str) -> list[str]:
     return [name for name in field_types(OPS[kind]) if name not in _SHARED_FIELDS]
 
@@ -85,75 +80,6 @@ def _encoded(op: Op, bits: int, numbers: Mapping[str, int]) -> list[Any]:
     output = None if op.output == op.name else op.output
     own = [encode(getattr(op, name)) for name in _own_fields(op.kind)]
     return [op.kind, op.name, [numbers[name] for name in op.inputs], output, bits, *own]
-
-
-def pack_member(program: Program, member: Member) -> bytes:
-    """The constants and zero-points of one member."""
-    parts = [
-        pack(member.constants[op.name][constant.name], constant.bits, constant.signed)
-        for op, constant in _all_constants(program)
-    ]
-    sizes = _zero_bytes(program)
-    zeros = [member.zeros[name].to_bytes(size, "little") for name, size in sizes.items()]
-    return b"".join([*parts, *zeros])
-
-
-def _zero_bytes(program: Program) -> dict[str, int]:
-    """How many bytes the zero-point of each value takes, in the order of the values."""
-    return {name: packed_bytes(1, program.values[name].bits) for name in program.value_order()}
-
-
-def scale_row(program: Program, member: Member) -> list[float]:
-    """The scales of the values in order, then the deviations of the Gaussian ops."""
-    deviations = [member.deviations.get(name, 0.0) for name in gaussian_ops(program)]
-    return [*(member.scales[name] for name in program.value_order()), *deviations]
-
-
-def _all_constants(program: Program) -> Iterator[tuple[Op, Constant]]:
-    for op in program.ops:
-        for constant in op.constants(program.values):
-            yield op, constant
-
-
-def member_bytes(program: Program) -> int:
-    """What one member takes in the file's codes."""
-    packed = sum(packed_bytes(math.prod(c.shape), c.bits) for _, c in _all_constants(program))
-    return packed + sum(_zero_bytes(program).values())
-
-
-def unpack_members(program: Program, codes: Tensor, scales: Tensor) -> Iterator[Member]:
-    """The members of a program from the two tensors of its file."""
-    size, names = member_bytes(program), (*program.value_order(), *gaussian_ops(program))
-    if codes.ndim != 2 or not 1 <= codes.shape[0] <= MOST_MEMBERS:
-        refuse(f"a program must have 1 to {MOST_MEMBERS} members", f"codes of shape {tuple(codes.shape)}")
-    if codes.shape[1] != size:
-        refuse(f"the codes of a member must take {size} bytes", f"a tensor of {tuple(codes.shape)}")
-    if scales.shape != (codes.shape[0], len(names)):
-        refuse(f"there must be {len(names)} scales a member", f"a tensor of {tuple(scales.shape)}")
-    for blob, row in zip(codes, scales.tolist(), strict=True):
-        yield _unpacked(program, blob.numpy().data, row)
-
-
-def _unpacked(program: Program, blob: memoryview, row: list[float]) -> Member:
-    constants: dict[str, dict[str, Tensor]] = {op.name: {} for op in program.ops}
-    start = 0
-    for op, constant in _all_constants(program):
-        count = math.prod(constant.shape)
-        stop = start + packed_bytes(count, constant.bits)
-        try:
-            found = unpack(blob[start:stop], count, constant.bits, constant.signed)
-        except BadFile as error:
-            refuse(f"'{op.name}': {constant.name}: {error.must}", error.got)
-        constants[op.name][constant.name] = found.view(constant.shape)
-        start = stop
-    names = program.value_order()
-    zeros: dict[str, int] = {}
-    for name, width in _zero_bytes(program).items():
-        zeros[name] = int.from_bytes(blob[start : start + width], "little")
-        start += width
-    scales = dict(zip(names, row, strict=False))
-    sigmas = dict(zip(gaussian_ops(program), row[len(names) :], strict=True))
-    return Member(zeros, scales, constants, {name: sigma for name, sigma in sigmas.items() if sigma != 0})
 
 
 def refuse(must: str, got: str, do: str = RESTORE) -> NoReturn:
@@ -180,7 +106,10 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def read_text(text: str) -> Program:
-    """The program of a JSON text, still without its members; its shapes are right, the rest is unproven."""
+    """The program of a JSON text, still without its members.
+
+    Its shapes are right, and a row of them keeps to its budgets; the rest is unproven.
+    """
     header = parse_json(text, "the program")
     _check_version(header)
     first = decode(Value, header["input"], "the input")
@@ -190,7 +119,7 @@ def read_text(text: str) -> Program:
     wrong = [number for number in heads.values() if not 0 <= number < len(names)]
     if wrong:
         refuse(f"an output must be one of the {len(names)} values", f"number {wrong[0]}")
-    return Program(
+    program = Program(
         values=propagate(ops, first, bits),
         ops=ops,
         input=first.name,
@@ -201,6 +130,8 @@ def read_text(text: str) -> Program:
         precision=decode(dict[str, Any], header["precision"], "the precision"),
         provenance=decode(dict[str, Any], header["provenance"], "the provenance"),
     )
+    check_row(program)
+    return program
 
 
 def _check_version(header: Mapping[str, Any]) -> None:

@@ -17,35 +17,22 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.backends.base import Backend, Drawn
+from qbayes.integer.budget import row_cost
 from qbayes.integer.ops.base import Noise, Op, type_of_codes
+from qbayes.integer.plan import Step, plan
 from qbayes.integer.program import Member, Program
 from qbayes.quant.affine import MOST_BITS, quantize
 
 # Packed weights of all draws that are held at once, in bytes.
 _WEIGHTS_AT_ONCE = 1 << 28
 
+# What most networks stay below: values held with the widest, and bytes of lanes for each of its codes.
+_VALUES_AT_ONCE, _LANES_OF_A_CODE = 4, 128
+
 # Called with (op, member, inputs, noise, output) after each op.
 Watch = Callable[[Op, int, Sequence[Tensor], Noise, Tensor], None]
 # Weights of one group of draws: op name → one packed draw each.
 Weights = Mapping[str, Sequence[Drawn]]
-
-
-@dataclass(frozen=True)
-class Step:
-    """An op in its place: what it reads, and which values nobody reads after it."""
-
-    op: Op
-    noisy: bool
-    mixes: bool
-    done: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The steps that run once for all draws, and those that run for each."""
-
-    prefix: tuple[Step, ...]
-    suffix: tuple[Step, ...]
 
 
 @dataclass
@@ -85,8 +72,7 @@ class Interpreter:
         self.backend = backend
         self.plan = plan(program)
         self.frozen = FrozenDraws(frozen_draws)
-        widest = max(math.prod(value.shape) for value in program.values.values())
-        self._rows_at_once = max(1, backend.codes_at_once[backend.device.type] // widest)
+        self._rows_at_once = max(1, backend.codes_at_once[backend.device.type] // _widest(program))
         self._draw_bytes = _bytes_of_a_draw(program)
         self._byte_tables: dict[Member, Tensor] = {}
 
@@ -256,25 +242,6 @@ class Interpreter:
         return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def plan(program: Program) -> Plan:
-    """Which ops run once and which for each draw, and where each value is needed for the last time."""
-    noisy = program.noisy_values()
-    prefix = [op for op in program.ops if op.output not in noisy]
-    suffix = [op for op in program.ops if op.output in noisy]
-    order = [*prefix, *suffix]
-    last = {name: at for at, op in enumerate(order) for name in op.inputs}
-    kept = set(program.outputs.values())
-    # a value that any draw reads stays for the next draws.
-    kept_for_draws = {name for op in suffix for name in op.inputs if name not in noisy}
-    steps: list[Step] = []
-    for at, op in enumerate(order):
-        names = dict.fromkeys((*op.inputs, op.output))
-        done = tuple(name for name in names if last.get(name, at) == at and name not in kept | kept_for_draws)
-        mixes = op.output in noisy and any(name not in noisy for name in op.inputs)
-        steps.append(Step(op, op.output in noisy, mixes, done))
-    return Plan(tuple(steps[: len(prefix)]), tuple(steps[len(prefix) :]))
-
-
 def _repeated(x: Tensor, noise: Noise) -> Tensor:
     """Shared rows once for each draw, in the same memory layout."""
     count = noise.draws.numel()
@@ -283,6 +250,13 @@ def _repeated(x: Tensor, noise: Noise) -> Tensor:
 
 def _real(codes: Tensor, member: Member, name: str) -> Tensor:
     return (codes.float() - member.zeros[name]).mul_(member.scales[name]).cpu()
+
+
+def _widest(program: Program) -> int:
+    """Codes of the widest value of a row; more where a row holds many values, or pads and lists far more."""
+    row = row_cost(program)
+    widest = max(math.prod(value.shape) for value in program.values.values())
+    return max(widest, row.held // _VALUES_AT_ONCE, row.working // _LANES_OF_A_CODE)
 
 
 def _bytes_of_a_draw(program: Program) -> int:

@@ -19,30 +19,26 @@ from qbayes.errors import BadInput
 from qbayes.integer.bounds import (
     ACCUMULATOR_LIMIT,
     DO,
-    LARGEST_VALUE,
     PRODUCT_LIMIT,
     Bound,
     accumulator_bound,
     check_codes,
-    check_resources,
+    extremes,
     require,
 )
+from qbayes.integer.budget import check_members, check_row
 from qbayes.integer.op_record import decode, encode
-from qbayes.integer.ops import OPS, Constant, Mask, Op, Permute, Reshape, Slice, Value, Weighted
+from qbayes.integer.ops import OPS, Constant, Mask, Op, Value, Weighted
 from qbayes.integer.pack import code_range
 from qbayes.integer.program import Member, Program
+from qbayes.integer.propagate import MOST_OPS, propagate
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature
-from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_WIDE_BITS
+from qbayes.quant.affine import MOST_BITS
 
-MOST_OPS = 10_000
 MOST_MEMBERS = 10_000
-MOST_AXES = 16
-LONGEST_NAME = 200
 # float32 ends at 2^128 and loses digits below 2^−126; with n bits |q − Z| is below 2^n.
 SMALLEST_SCALE, LARGEST_NUMBER = 2.0**-100, 2.0**127
-# ops that hand on codes of any width.
-_CARRIERS = (Reshape, Permute, Slice)
 
 
 @dataclass(frozen=True)
@@ -69,18 +65,28 @@ class Proof:
 def verify(program: Program) -> Proof:
     """The proof of a program; raises BadInput with the op and the constant that fail."""
     _check_counts(program)
+    for op in program.ops:
+        _check_op(op)
     values = propagate(program.ops, program.values[program.input], _bits(program))
     require(
         values == dict(program.values),
         "the values must be those that the ops make",
         _differing(program, values),
     )
+    check_row(program)
+    return verify_members(program)
+
+
+def verify_members(program: Program) -> Proof:
+    """The proof of a program whose ops, values and costs of a row are right, as ``read_text`` gives it."""
+    check_members(program, len(program.members))
     _check_sites(program.ops)
     _check_signature(program)
     _check_outputs(program)
     bounds = [Bound()] * len(program.ops)
+    expected = _Expected.of(program)
     for number, member in enumerate(program.members):
-        found = _check_member(program, member, f"member {number}")
+        found = _check_member(program, expected, member, f"member {number}")
         bounds = [
             Bound(max(one.accumulator, two.accumulator), max(one.product, two.product))
             for one, two in zip(bounds, found, strict=True)
@@ -108,60 +114,12 @@ def _differing(program: Program, values: Mapping[str, Value]) -> str:
     return f"{program.values.get(first)}, but the ops make {values.get(first)}"
 
 
-def propagate(ops: Sequence[Op], first: Value, bits: Sequence[int]) -> dict[str, Value]:
-    """The values that the ops make from the input ``first``; raises where an op does not fit what it reads.
-
-    Each value is written once and before it is read; ``bits`` are the widths of the ops' outputs.
-    """
-    values = {first.name: _checked_value(first, MOST_WIDE_BITS)}
-    names: set[str] = set()
-    carried = {first.name}
-    for op, width in zip(ops, bits, strict=True):
-        _check_op(op)
-        require(op.name not in names, "every op must have a name of its own", f"'{op.name}' twice")
-        require(op.output not in values, "every value must be written once", f"'{op.output}' again")
-        missing = [name for name in op.inputs if name not in values]
-        require(not missing, f"'{op.name}' must read values that are written before it", missing[:1])
-        carries = isinstance(op, _CARRIERS) and op.inputs[0] in carried
-        readable = carried if carries or isinstance(op, Weighted) else set[str]()
-        wide = [name for name in op.inputs if values[name].bits > MOST_BITS and name not in readable]
-        require(not wide, f"'{op.name}' must read codes of at most {MOST_BITS} bits", wide[:1])
-        shapes = [values[name].shape for name in op.inputs]
-        check_resources(op, shapes)
-        names.add(op.name)
-        carried |= {op.output} if carries else set()
-        most = MOST_WIDE_BITS if carries or isinstance(op, Weighted) else MOST_BITS
-        values[op.output] = _checked_value(Value(op.output, op.out_shape(shapes), width), most)
-    return values
-
-
 def _check_op(op: Op) -> None:
     require(
         OPS.get(op.kind) is type(op), f"ops must be of a known kind: {', '.join(OPS)}", f"{type(op).__name__}"
     )
-    check_name(op.name, "an op")
     # only what has exactly the declared types can be written and read again.
     require(decode(type(op), encode(op), f"'{op.name}'") == op, f"'{op.name}' must have tuples for lists", op)
-
-
-def check_name(name: object, what: str) -> None:
-    """Names are shown to people: short, and nothing that moves a terminal's cursor."""
-    right = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME and name.isprintable()
-    require(right, f"the name of {what} must be 1 to {LONGEST_NAME} printable characters", f"{name!r:.80}")
-
-
-def _checked_value(value: Value, most: int = MOST_BITS) -> Value:
-    """``value`` with at most that many bits: only the input and a weighted op's answers may have over 8."""
-    check_name(value.name, "a value")
-    again = decode(Value, encode(value), f"the value '{value.name}'")
-    require(again == value, f"the shape of '{value.name}' must be a tuple", value.shape)
-    right = FEWEST_BITS <= value.bits <= most
-    require(right, f"'{value.name}' must have codes of {FEWEST_BITS} to {most} bits", value.bits)
-    right = len(value.shape) <= MOST_AXES and all(length >= 1 for length in value.shape)
-    require(right, f"'{value.name}' must have at most {MOST_AXES} axes, none empty", value.shape)
-    count = math.prod(value.shape)
-    require(count <= LARGEST_VALUE, f"a row of '{value.name}' must have at most 2^28 elements", count)
-    return value
 
 
 def _check_sites(ops: Sequence[Op]) -> None:
@@ -237,36 +195,56 @@ def _check_outputs(program: Program) -> None:
         require(right and len(numbers) in (count, count * len(program.members)), must, numbers)
 
 
-def _check_member(program: Program, member: Member, where: str) -> list[Bound]:
-    names = set(program.values)
-    require(
-        set(member.zeros) == names, f"{where} must have a zero-point for every value", sorted(member.zeros)
-    )
-    require(set(member.scales) == names, f"{where} must have a scale for every value", sorted(member.scales))
+@dataclass(frozen=True)
+class _Expected:
+    """What every member must have: constants of each op by name, and names of values and ops."""
+
+    constants: Mapping[str, Mapping[str, Constant]]
+    values: frozenset[str]
+    gaussian: frozenset[str]
+
+    @classmethod
+    def of(cls, program: Program) -> "_Expected":
+        listed = {op.name: op.constants(program.values) for op in program.ops}
+        by_name = {name: {one.name: one for one in constants} for name, constants in listed.items()}
+        return cls(by_name, frozenset(program.values), frozenset(gaussian_ops(program)))
+
+
+def _check_member(program: Program, expected: _Expected, member: Member, where: str) -> list[Bound]:
+    for what, held in (("zero-point", member.zeros), ("scale", member.scales)):
+        if held.keys() != expected.values:
+            require(False, f"{where} must have a {what} for every value", sorted(held))
     for name, value in program.values.items():
-        zero, scale = member.zeros[name], member.scales[name]
-        right = type(zero) is int and 0 <= zero < 1 << value.bits
-        require(right, f"{where}: the zero-point of '{name}' must be a code of {value.bits} bits", zero)
-        right = SMALLEST_SCALE <= scale <= LARGEST_NUMBER / (1 << value.bits)
-        require(
-            right, f"{where}: the scale of '{name}' must be above 0 and S (q − Z) finite in float32", scale
-        )
+        _check_grid(name, value.bits, member.zeros[name], member.scales[name], where)
     for name, sigma in member.deviations.items():
         right = math.isfinite(sigma) and sigma > 0
         require(right, f"{where}: the deviation of '{name}' must be finite and above 0", sigma)
-    known = set(gaussian_ops(program))
-    require(set(member.deviations) <= known, f"{where} must have deviations of Gaussian ops only", known)
-    strange = set(member.constants) - {op.name for op in program.ops}
+    if not member.deviations.keys() <= expected.gaussian:
+        require(False, f"{where} must have deviations of Gaussian ops only", sorted(expected.gaussian))
+    strange = member.constants.keys() - expected.constants.keys()
     require(not strange, f"{where} must have constants for ops of the program only", sorted(strange)[:1])
-    return [_check_constants(program, op, member, where) for op in program.ops]
+    return [_check_constants(program, op, expected.constants[op.name], member, where) for op in program.ops]
 
 
-def _check_constants(program: Program, op: Op, member: Member, where: str) -> Bound:
-    declared = {constant.name: constant for constant in op.constants(program.values)}
+# Messages are made where something is wrong: there may be a hundred thousand constants.
+
+
+def _check_grid(name: str, bits: int, zero: object, scale: float, where: str) -> None:
+    if not (type(zero) is int and 0 <= zero < 1 << bits):
+        require(False, f"{where}: the zero-point of '{name}' must be a code of {bits} bits", zero)
+    if not SMALLEST_SCALE <= scale <= LARGEST_NUMBER / (1 << bits):
+        must = f"{where}: the scale of '{name}' must be above 0 and S (q − Z) finite in float32"
+        require(False, must, scale)
+
+
+def _check_constants(
+    program: Program, op: Op, declared: Mapping[str, Constant], member: Member, where: str
+) -> Bound:
     held = member.constants.get(op.name, {})
-    require(set(held) == set(declared), f"{where}: '{op.name}' must have {sorted(declared)}", sorted(held))
+    if held.keys() != declared.keys():
+        require(False, f"{where}: '{op.name}' must have {sorted(declared)}", sorted(held))
     for name, constant in declared.items():
-        _check_constant(held[name], constant, f"{where}: '{op.name}': {name}")
+        _check_constant(held[name], constant, op, where)
     grids, shapes = program.grids(op, member), [program.values[name].shape for name in op.inputs]
     try:
         check_codes(op, held, grids)
@@ -277,15 +255,22 @@ def _check_constants(program: Program, op: Op, member: Member, where: str) -> Bo
     return bound
 
 
-def _check_constant(codes: Tensor, constant: Constant, where: str) -> None:
-    require(isinstance(codes, Tensor), f"{where} must be a tensor", type(codes).__name__)
-    whole = not (codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool)
-    require(whole, f"{where} must be integers", codes.dtype)
-    shape = tuple(codes.shape)
-    require(shape == constant.shape, f"{where} must have the shape {constant.shape}", shape)
-    low, high = code_range(constant.bits, constant.signed)
-    least, most = int(codes.min()), int(codes.max())
-    require(low <= least and most <= high, f"{where} must lie in {low} … {high}", f"{least} … {most}")
+def _check_constant(codes: object, constant: Constant, op: Op, where: str) -> None:
+    what = (where, op.name, constant.name)
+    if not isinstance(codes, Tensor):
+        raise _wrong_constant(what, "be a tensor", type(codes).__name__)
+    if codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool:
+        raise _wrong_constant(what, "be integers", codes.dtype)
+    if codes.shape != constant.shape:
+        raise _wrong_constant(what, f"have the shape {constant.shape}", tuple(codes.shape))
+    (low, high), (least, most) = code_range(constant.bits, constant.signed), extremes(codes)
+    if not low <= least <= most <= high:
+        raise _wrong_constant(what, f"lie in {low} … {high}", f"{least} … {most}")
+
+
+def _wrong_constant(what: tuple[str, str, str], must: str, got: object) -> BadInput:
+    where, op, name = what
+    return BadInput(f"{where}: '{op}': {name} must {must}", f"{got}"[:200], DO)
 
 
 def _check_bound(op: Op, bound: Bound) -> None:

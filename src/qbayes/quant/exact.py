@@ -145,7 +145,7 @@ def conv_in_pieces(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """The plain convolution of ``x``, in pieces for which torch takes at most ``LARGEST_COLUMNS`` bytes more."""
+    """The plain convolution of ``x``, in pieces for which torch takes ``LARGEST_COLUMNS`` bytes at most."""
     convolve: Callable[..., Tensor] = F.conv1d if weight.dim() == 3 else F.conv2d
     lengths = _lengths(x, weight, stride, padding, dilation)
     # kernels for float32 write nothing down, but for some shapes: the rows come one by one there.

@@ -18,8 +18,8 @@ from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.site import dtype_of_codes, site_of
 from qbayes.integer.onnx.weights import sampled, sampled_bias
 from qbayes.integer.ops import Mask, Op, Weighted
+from qbayes.integer.plan import Step, plan
 from qbayes.integer.program import Member, Program
-from qbayes.integer.run import Step, plan
 
 
 @dataclass(frozen=True, eq=False)
