@@ -90,10 +90,15 @@ def test_a_store_with_holes_lends_what_is_whole(first: Store, tmp_path: Path) ->
     shutil.copytree(first.folder, holed)
     for path in (*holed.glob("float/*/weights.safetensors"), *holed.glob("scores/*/row.json")):
         path.unlink()
+    damaged, *_ = sorted(holed.glob("scores/*"))
+    (damaged / "row.json").write_bytes(b'{"error": ')
+    with (holed / RESULTS).open("ab") as results:
+        results.write(b"no row\n")
     store = run(study("mended", '["float", "W8A8", "W4A4"]'), tmp_path / "store", holed)
     for key in first.done_keys("float"):
         assert not is_lent(store, "float", key), "made here, for W4A4"
     assert {key: store.rows()[key] for key in first.rows()} == first.rows()
+    assert (holed / RESULTS).read_bytes().endswith(b"no row\n"), "a lender is only read"
 
 
 STACKED = """
@@ -126,6 +131,21 @@ def test_what_is_not_whole_is_made(first: Store, tmp_path: Path) -> None:
     (torn / "float" / keys[0] / DONE).unlink()
     store = run(study("mended", '["float"]'), tmp_path / "store", torn)
     assert [is_lent(store, "float", key) for key in keys] == [False, True]
+
+
+def test_a_damaged_posterior_is_not_worth_borrowing(first: Store, tmp_path: Path) -> None:
+    """Its copy comes to light when something needs it, and is made here."""
+    shutil.copytree(first.folder, tmp_path / "lender")
+    shutil.rmtree(tmp_path / "lender" / "scores")
+    (tmp_path / "lender" / RESULTS).write_bytes(b"")
+    one, other = sorted(first.done_keys("float"))
+    path = tmp_path / "lender" / "float" / one / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-3] + b"\0\0\0")
+    store = run(study("mended", '["float"]'), tmp_path / "store", tmp_path / "lender")
+    assert [is_lent(store, "float", key) for key in (one, other)] == [False, True]
+    assert {key: row["nll"] for key, row in store.rows().items()} == {
+        key: row["nll"] for key, row in first.rows().items() if row["precision"] == "float"
+    }
 
 
 def test_a_folder_that_is_no_study_lends_nothing(tmp_path: Path) -> None:

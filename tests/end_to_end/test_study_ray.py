@@ -162,6 +162,29 @@ def test_two_nodes_give_the_table_of_one_machine(
 
 
 @needs_ray
+def test_damage_that_a_node_finds_is_made_good_in_the_store(
+    study: Study, on_one_machine: Path, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node works on copies: what is set back, and made again, is what they were copied from."""
+    store = tmp_path / "store"
+    shutil.copytree(on_one_machine, store)
+    for stage in ("quantised", "program", "scores"):
+        shutil.rmtree(store / stage)
+    (store / "results.jsonl").write_bytes(b"")
+    damaged, _ = sorted((store / "float").iterdir())
+    weights = damaged / "weights.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    hide_the_folder(store, monkeypatch)
+    outcome = run_study(study, store, device="cpu", executor="ray", options={"address": cluster.address})
+    check_same(store, outcome, on_one_machine)
+    (note,) = outcome.notes
+    assert note.startswith(f"float {damaged.name}: ")
+    assert "sha256" in note
+    assert weights.read_bytes() == content
+
+
+@needs_ray
 def test_stacks_travel_whole_through_the_object_store(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
