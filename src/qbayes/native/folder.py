@@ -39,8 +39,8 @@ class Folder:
             return None
         with open(file, "rb") as opened:
             found = os.fstat(file)
-            ours = stat.S_ISREG(found.st_mode) and not _why_not_ours(found)
-            return opened.read() if ours and found.st_size <= _LARGEST else None
+            usable = not _why_not_ours(found) and found.st_size <= _LARGEST
+            return opened.read() if usable else None
 
     def library(self, name: str) -> bytes | None:
         """The library of that name if it is what was kept; None if it has to be built."""
