@@ -70,6 +70,27 @@ def test_an_included_file_counts(cache: Path, tiny: Source, tmp_path: Path) -> N
         assert number_of(load(source)) == number
 
 
+def test_what_is_written_is_on_the_disk_before_it_has_its_name(
+    cache: Path, tiny: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is synced, then renamed, then the folder is synced; the library comes before its hash."""
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def renamed(old: str, new: str, **where: int) -> None:
+        done.append(new.rpartition(".")[2])
+        replace(old, new, **where)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    load(tiny)
+    assert done == ["file", "so", "folder", "file", "sha256", "folder"]
+
+
 Damage = Callable[[bytes], bytes]
 DAMAGES: dict[str, Damage] = {
     "empty": lambda content: b"",
@@ -193,7 +214,7 @@ def test_a_folder_that_others_can_write_to_is_not_used(
 
 
 def test_a_linked_folder_is_judged_by_where_it_leads(cache: Path, tiny: Source, tmp_path: Path) -> None:
-    """Its own place, and the one in which the link lies."""
+    """By that place, and by the one in which the link lies."""
     load(tiny)
     safe, shared = tmp_path / "safe", tmp_path / "shared"
     for place in (safe, shared):
@@ -206,6 +227,13 @@ def test_a_linked_folder_is_judged_by_where_it_leads(cache: Path, tiny: Source, 
     cache.unlink()
     cache.symlink_to(shared / "kernels")
     with pytest.raises(NoLibrary, match=f"below {shared}, which can be written to by all users"):
+        load(tiny)
+    cache.unlink()
+    (shared / "kernels").rename(safe / "kernels")
+    cache.symlink_to(safe / "kernels")
+    assert number_of(load(tiny)) == 42
+    cache.parent.chmod(0o777)
+    with pytest.raises(NoLibrary, match=f"below {cache.parent}, which can be written to by all users"):
         load(tiny)
 
 

@@ -130,8 +130,8 @@ def _check_not_given_up(compiler: str, folder: Folder) -> None:
         return
     if hung:
         raise HungCompiler(
-            f"{compiler} did not end {ago / 60:.0f} minutes ago (it is tried again after an hour, or without "
-            f"{folder.path / _GIVEN_UP})"
+            f"{compiler} did not end within {_PATIENCE.seconds:.0f} s, {ago / 60:.0f} minutes ago "
+            f"(it is tried again after an hour, or without {folder.path / _GIVEN_UP})"
         )
 
 
