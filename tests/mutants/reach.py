@@ -41,11 +41,15 @@ patch = _exit, fork
 
 @dataclass(frozen=True)
 class Test:
-    """A test by its name in pytest; ``size`` is the number of lines of the source that it runs."""
+    """A test by its name in pytest; ``size`` is the number of lines of the source that it runs.
+
+    ``longest`` are the seconds of the longest test of its file: it may have trained for this one.
+    """
 
     id: str
     seconds: float
     size: int
+    longest: float = 0.0
 
     @property
     def file(self) -> str:
@@ -55,7 +59,8 @@ class Test:
         """What is quick, runs little of the source and is called like the file is likely to be about it."""
         names = [part for part in Path(file).with_suffix("").parts if part not in _NO_NAMES]
         called_so = any(name in self.file for name in names)
-        return (self.seconds + 0.02) * (self.size + 200) * (0.05 if called_so else 1.0)
+        seconds = 0.02 + self.seconds + 0.2 * self.longest
+        return seconds * (self.size + 200) * (0.05 if called_so else 1.0)
 
 
 class Layer:
@@ -79,6 +84,15 @@ class Layer:
             found[part["test"]] = (seconds + part["seconds"], fixtures + part["fixtures"])
             failed |= {part["test"]} if part["outcome"] != "passed" else set()
         return {test: said for test, said in found.items() if test not in failed}
+
+    @cached_property
+    def longest(self) -> dict[str, float]:
+        """The seconds of the longest test of each file."""
+        found: dict[str, float] = {}
+        for test, (seconds, _) in self.tests.items():
+            file = test.partition("::")[0]
+            found[file] = max(seconds, found.get(file, 0.0))
+        return found
 
     @cached_property
     def users(self) -> dict[str, list[str]]:
@@ -162,7 +176,7 @@ class Reach:
         for name in names:
             file = name.partition("::")[0]
             if layer.hashes.get(file) == self.current.get(file):
-                yield Test(name, layer.tests[name][0], layer.sizes.get(name, 0))
+                yield Test(name, layer.tests[name][0], layer.sizes.get(name, 0), layer.longest[file])
 
     def _mentioning(self, names: frozenset[str]) -> set[Test]:
         found: set[Test] = set()

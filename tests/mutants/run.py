@@ -104,15 +104,8 @@ def _case(mutation: Mutation, whole: Reach) -> Case:
 
 def _shown(verdict: Verdict) -> Verdict:
     one = verdict.mutation
-    told = {
-        "killed": f"by {verdict.by}",
-        "stale": verdict.by,
-        "survived": f"{verdict.tests} of {verdict.of} tests",
-    }
-    print(
-        f"{verdict.state:10} {verdict.seconds:6.1f} s  {one.id}  {told.get(verdict.state, '')}".rstrip(),
-        flush=True,
-    )
+    told = f"{verdict.tests} of {verdict.of} tests" if verdict.state == "survived" else verdict.by
+    print(f"{verdict.state:10} {verdict.seconds:6.1f} s  {one.id}  {told}".rstrip(), flush=True)
     return verdict
 
 

@@ -5,12 +5,14 @@ code that a weight can be drawn to, and every entry of the table of ε.
 """
 
 from fractions import Fraction
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
 from qbayes.integer.bounds import Bound, accumulator_bound, reach
+from qbayes.integer.int8 import int8_form
 from qbayes.integer.ops import Add, Affine, Concat, Conv, Grids, Linear, Mul, Rescale, Weights
 from qbayes.quant.epsilon import epsilon_table
 
@@ -144,21 +146,43 @@ def test_a_bias_without_noise_is_bounded_by_itself() -> None:
     assert op.weights.bias_limit(constants).tolist() == [20_000, 300]
 
 
-@pytest.mark.parametrize("zero", [0, 60, 200, 255])
+def exact_case(case: str) -> tuple[int, Tensor, Tensor]:
+    """Zero-point, rows and weights whose sums are odd numbers above 2^24, for each way to miss that."""
+    fan_in = 2003
+    generator = torch.Generator().manual_seed(0)
+
+    def one_of(low: int, high: int) -> Tensor:
+        return torch.randint(low, high + 1, (2, fan_in), generator=generator)
+
+    large, small = one_of(126, 127), torch.cat([torch.ones(1, fan_in).long(), one_of(126, 127)[:1]])
+    sign = torch.where(torch.arange(fan_in) % 2 == 0, 1, -1)
+    agreeing = torch.where(sign > 0, one_of(254, 255), one_of(0, 1))
+    return {
+        "codes below": (200, one_of(0, 1), large),
+        "codes above": (55, one_of(254, 255), large),
+        "a small channel first": (200, one_of(0, 1), small),
+        "a small channel last": (200, one_of(0, 1), small.flip(0)),
+        "weights of both signs": (128, agreeing, sign * large),
+        "weights below 0": (55, one_of(254, 255), -large),
+    }[case]
+
+
+CASES = (
+    *("codes below", "codes above", "a small channel first", "a small channel last"),
+    *("weights of both signs", "weights below 0"),
+)
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind", ["linear", "conv"])
-def test_the_reference_is_exact_beyond_what_float32_holds(kind: str, zero: int) -> None:
-    """Sums of odd numbers above 2^24, from codes below the zero-point alone and from codes above it alone."""
-    fan_in, weights = 2003, Weights("point", 8)
-    below, above = torch.tensor([0, 1]), torch.tensor([254, 255])
-    generator = torch.Generator().manual_seed(zero)
-    x = torch.stack([some[torch.randint(0, 2, (fan_in,), generator=generator)] for some in (below, above)])
-    w = 127 - torch.randint(0, 2, (2, fan_in), generator=generator)
+def test_the_reference_is_exact_beyond_what_float32_holds(kind: str, case: str) -> None:
+    zero, x, w = exact_case(case)
+    fan_in, weights, held = x.shape[1], Weights("point", 8), Grids((zero,), 0, (8,), 8)
     wanted = [
         [sum((q - zero) * k for q, k in zip(row, channel, strict=True)) for channel in w.tolist()]
         for row in x.tolist()
     ]
     assert max(abs(total) for row in wanted for total in row) > 1 << 24
-    held = Grids((zero,), 0, (8,), 8)
     if kind == "linear":
         op = Linear("y", ("x",), "y", weights, fan_in, 2)
         sums = op.sums(x.to(torch.uint8), held, w.to(torch.int8), 0)
@@ -167,3 +191,19 @@ def test_the_reference_is_exact_beyond_what_float32_holds(kind: str, zero: int) 
         convolution = Conv("y", ("x",), "y", weights, fan_in, 2, one, one, (0,), one)
         sums = convolution.sums(x[..., None].to(torch.uint8), held, w[..., None].to(torch.int8), 0)[..., 0]
     assert sums.long().tolist() == wanted
+
+
+@pytest.mark.parametrize("zero", [-128, -1, 0, 90, 127])
+@pytest.mark.parametrize("kind", ["point", "gaussian"])
+def test_int8_parts_hold_the_largest_weight(kind: Literal["point", "gaussian"], zero: int) -> None:
+    """Centred weights of 8 bits may need 9: they come in two parts, or int8 is not used."""
+    sampled = kind == "gaussian"
+    weights = Weights(kind, 8, affine=True, per_channel=False, grids=0 if sampled else 1)
+    op = Linear("y", ("x",), "y", weights, 4, 1)
+    for code in (-128, -127, -2, 0, 126, 127):
+        constants = {"weight": torch.tensor([[0, code, 0, zero]], dtype=torch.int8)}
+        form = int8_form(op, grids(0), constants | {"weight_zero": torch.tensor([zero])}, (4,))
+        # of all draws no weight lies further than the end of the codes and the zero-point together.
+        worst = max(1, *(abs(q - zero) for q in (range(-128, 128) if sampled else (0, code, zero))))
+        assert worst <= form.largest <= (128 + abs(zero) if sampled else worst)
+        assert form.why is not None or form.largest <= form.parts * form.limit

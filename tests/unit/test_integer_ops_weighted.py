@@ -346,6 +346,10 @@ def test_declared_constants_are_in_the_order_of_the_file() -> None:
     shapes = {c.name: c.shape for c in paper.constants((4, 2, 3, 3), 8)}
     assert shapes["mix"] == (2,)
     assert shapes["mix_shift"] == shapes["mean_zero"] == shapes["weight_zero"] == shapes["multiplier"] == (1,)
+    # a tensor of one grid has a scale for each channel where the noise has a sum of its own.
+    two = Weights("gaussian", 8, per_channel=False, grids=2)
+    shapes = {c.name: c.shape for c in two.constants((4, 2, 3, 3), 8)}
+    assert shapes["multiplier"] == shapes["second_multiplier"] == shapes["shift"] == (4,)
     point = Weights("point", 4, affine=True)
     assert [c.name for c in point.constants((4, 2), 8)][:3] == ["weight", "weight_zero", "bias"]
     # a byte each, or as wide as the codes that they limit.
@@ -371,11 +375,16 @@ BAD = [
     (lambda: Linear("l", ("x", "z"), "y", GAUSSIAN, 2, 2), "read 1"),
     (lambda: Linear("l", ("x",), "y", GAUSSIAN, 0, 2), "features_in"),
     (lambda: Conv("c", ("x",), "y", GAUSSIAN, 3, 4, (3, 3), (1, 1), (1, 1), (1, 1), 2), "divide"),
+    (
+        lambda: Conv("c", ("x",), "y", GAUSSIAN, 4, 3, (3, 3), (1, 1), (1, 1), (1, 1), 2),
+        "divide channels_out",
+    ),
     (lambda: Conv("c", ("x",), "y", GAUSSIAN, 2, 2, (3, 3), (1,), (1, 1), (1, 1)), "stride"),
     (lambda: Conv("c", ("x",), "y", GAUSSIAN, 2, 2, (3, 3), (0, 1), (1, 1), (1, 1)), "stride"),
     (lambda: Conv("c", ("x",), "y", GAUSSIAN, 2, 2, (3,), (True,), (1,), (1,)), "stride"),
     (lambda: Conv("c", ("x",), "y", GAUSSIAN, 2, 2, (3,), (1,), (1,), (1,)).out_shape([(3, 9)]), "channels"),
     (lambda: Conv("c", ("x",), "y", GAUSSIAN, 2, 2, (9,), (1,), (1,), (1,)).out_shape([(2, 3)]), "fit into"),
+    (lambda: Conv("c", ("x",), "y", GAUSSIAN, 2, 2, (4,), (1,), (0,), (1,)).out_shape([(2, 3)]), "fit into"),
     (lambda: Linear("l", ("x",), "y", GAUSSIAN, 2, 2).out_shape([(3,)]), "last axis"),
 ]
 

@@ -128,6 +128,43 @@ def test_two_sums_share_int64(build_classifier: Make) -> None:
         verify(program)
 
 
+def test_products_up_to_the_last_below_2_to_the_62(build_classifier: Make) -> None:
+    """With m = 2^31 − 1 for both sums, and Σ + N = 2^31 + 1, they are (2^31 − 1)(2^31 + 1) = 2^62 − 1."""
+    weights, m = Weights("gaussian", 8, grids=2), (1 << 31) - 1
+    program = build_classifier([Linear("y", ("x",), "y", weights, 1, 1)], {"x": 8, "y": 8}, (1,), 1)
+    held, zero = program.members[0].constants["y"], program.members[0].zeros["x"]
+    noise = 127 * max(zero, 255 - zero)
+    held["mean"].zero_()
+    held["bias"].fill_(m + 2 - noise)
+    held["multiplier"].fill_(m)
+    held["second_multiplier"].fill_(m)
+    assert verify(program).ops[0].product == (1 << 62) - 1
+    # Σ m + N m' = 2^62, which is 1 modulo m.
+    second = pow(noise, -1, m)
+    held["second_multiplier"].fill_(second)
+    held["bias"].fill_(((1 << 62) - noise * second) // m)
+    with pytest.raises(BadInput, match=r"'y' must stay below 2\^62") as caught:
+        verify(program)
+    assert caught.value.got == str(1 << 62)
+    held["bias"].sub_(1)
+    assert verify(program).ops[0].product == (1 << 62) - m
+
+
+def test_the_proof_is_of_the_largest_member(make_program: Make) -> None:
+    """Op by op, whichever member it is."""
+    program = make_program(members=2)
+    alone = [verify(replace(program, members=[member])).ops for member in program.members]
+    assert any(one.accumulator > two.accumulator for one, two in zip(*alone, strict=True))
+    assert any(one.accumulator < two.accumulator for one, two in zip(*alone, strict=True))
+    wanted = [
+        (max(one.accumulator, two.accumulator), max(one.product, two.product))
+        for one, two in zip(*alone, strict=True)
+    ]
+    for members in (program.members, program.members[::-1]):
+        found = verify(replace(program, members=members)).ops
+        assert [(op.accumulator, op.product) for op in found] == wanted
+
+
 def test_bounds_of_the_other_ops(make_program: Make) -> None:
     program = make_program(members=1)
     member, found = program.members[0], {op.op: op for op in verify(program).ops}
@@ -378,6 +415,20 @@ def test_a_layer_used_twice_has_one_site(build_classifier: Make) -> None:
         verify(program(Weights("gaussian", 4, site=7), 3))
     with pytest.raises(BadInput, match="'m' and 'b': 8"):
         verify(program(Weights("gaussian", 4, site=8), 4))
+
+
+@pytest.mark.parametrize("second", [{"rate": 0.25}, {"channelwise": True}, {}])
+def test_masks_of_one_site_are_one_mask(second: dict[str, Any], build_classifier: Make) -> None:
+    ops: list[Op] = [
+        Mask("m", ("x",), "m", site=8, rate=0.5),
+        Mask("n", ("m",), "n", **{"site": 8, "rate": 0.5, **second}),
+    ]
+    program = build_classifier(ops, {"x": 8, "m": 8, "n": 8}, (4,), 4)
+    if not second:
+        verify(program)
+        return
+    with pytest.raises(BadInput, match="'m' and 'n': 8"):
+        verify(program)
 
 
 def test_all_kinds_are_in_the_program_of_every_op(make_program: Make) -> None:
