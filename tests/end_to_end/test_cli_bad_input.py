@@ -282,6 +282,11 @@ def test_unforeseen_errors_are_short_unless_debugged(
     assert "QBAYES_DEBUG=1" in short
     report_bug(torch.OutOfMemoryError, torch.OutOfMemoryError("tried 2 GiB"), None)
     assert "--batch-size" in capsys.readouterr().err
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60, dtype=torch.uint8)  # more than any address space has
+    report_bug(RuntimeError, caught.value, None)
+    assert "out of memory" in (told := capsys.readouterr().err)
+    assert "--batch-size" in told
     monkeypatch.setenv("QBAYES_DEBUG", "1")
     report_bug(KeyError, error, None)
     assert "KeyError" in capsys.readouterr().err

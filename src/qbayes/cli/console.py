@@ -90,7 +90,7 @@ def report_bug(kind: type[BaseException], error: BaseException, trace: Traceback
         traceback.print_exception(kind, error, trace)
         return
     first = (str(error).splitlines() or [""])[0]
-    if "OutOfMemory" in kind.__name__ or issubclass(kind, MemoryError):
+    if _is_memory(kind, first):
         message = (
             f"out of memory: {first}\n  do:  use a smaller --batch-size, fewer --draws, or another --device"
         )
@@ -101,6 +101,12 @@ def report_bug(kind: type[BaseException], error: BaseException, trace: Traceback
             "  do:  run it again with QBAYES_DEBUG=1 for the traceback, and report it"
         )
     note(f"error: {message}")
+
+
+def _is_memory(kind: type[BaseException], first: str) -> bool:
+    """Whether there was no memory: on a CPU torch has no error of its own for that."""
+    named = "OutOfMemory" in kind.__name__ or issubclass(kind, MemoryError)
+    return named or "can't allocate memory" in first or "could not create a memory" in first
 
 
 def _debugging() -> bool:
