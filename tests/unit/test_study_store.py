@@ -27,7 +27,8 @@ from qbayes.study.mend import mend
 from qbayes.study.results import results
 from qbayes.study.run import run_study
 from qbayes.study.spec import Study
-from qbayes.study.store import Store, StoreFull, as_csv, as_parquet
+from qbayes.study.store import Store, StoreFull
+from qbayes.study.tables import as_csv, as_parquet
 
 STUDY = Study.from_content({"run": {"task": "digits", "network": "lenet", "method": "mcd"}}, "one")
 OTHER = Study.from_content({"run": {"task": "digits", "network": "lenet", "method": "mcd"}}, "two")
@@ -53,6 +54,42 @@ def test_a_stage_is_done_when_its_last_file_is_there(store: Store) -> None:
     assert store.done_keys("float") == {"abc"}
     assert not (folder / "checkpoint").exists()
     assert store.records("float") == {"abc": {"seconds": 1.0}}
+
+
+LINKED = [
+    "lock",
+    "lock-ray",
+    "results.jsonl",
+    "results.csv",
+    "planned.json",
+    "study.json",
+    "logs/worker-1.log",
+]
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_does_not_lead_out_of_a_store(name: str, store: Store, tmp_path: Path) -> None:
+    """In a copy of a stranger's it may lead anywhere, and files of a store are emptied and cut."""
+    mine = tmp_path / "mine.txt"
+    content = b'{"format": 1, "name": "one"}\nyears of work, without a line feed'
+    mine.write_bytes(content)
+    (store.folder / name).parent.mkdir(exist_ok=True)
+    (store.folder / name).unlink(missing_ok=True)
+    (store.folder / name).symlink_to(mine)
+    with pytest.raises(BadFile) as caught:
+        run_study(STUDY, store.folder, device="cpu")
+    assert caught.value.do
+    assert mine.read_bytes() == content
+
+
+def test_a_stage_that_is_a_link_is_not_emptied(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    (store.folder / "float").mkdir()
+    (store.folder / "float" / "abc").symlink_to(tmp_path / "mine")
+    with pytest.raises(BadFile, match="no link"):
+        store.begin("float", "abc")
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "years of work"
 
 
 def test_rows_are_appended_and_a_torn_line_is_cut_off(store: Store) -> None:

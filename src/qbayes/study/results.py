@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from qbayes.errors import BadFile, BadInput
 from qbayes.metrics.scores import with_numbers
-from qbayes.study.store import Store, columns
+from qbayes.study.store import Store
 from qbayes.study.table import is_table, read_table
+from qbayes.study.tables import columns
 
 if TYPE_CHECKING:
     import pandas as pd

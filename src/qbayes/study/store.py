@@ -5,10 +5,7 @@ was done is lost, and nothing that was not done passes for it.
 """
 
 import contextlib
-import csv
 import errno
-import importlib.util
-import io
 import json
 import os
 import shutil
@@ -17,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadFile, BadInput, RunFailed
-from qbayes.metrics.scores import with_numbers
 from qbayes.posterior.save import write_atomically
 from qbayes.provenance import versions
 from qbayes.study.lock import held
 from qbayes.study.spec import Study
 from qbayes.study.stages import STAGES
-from qbayes.study.table import KNOWN_BEFORE
+from qbayes.study.tables import as_csv, as_parquet
 
 FORMAT = 1
 HEADER, RESULTS, TABLE, PARQUET, PLANNED = (
@@ -96,7 +92,10 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
 
     def check(self, study: Study) -> None:
-        """Raise unless the folder can be the study's."""
+        """Raise unless the folder can be the study's; nothing in it may lead out of it."""
+        own = (HEADER, RESULTS, TABLE, PARQUET, PLANNED, LOCK, RAY_LOCK)
+        for path in (*(self.folder / name for name in own), *sorted((self.folder / LOGS).glob("*"))):
+            _check_no_link(path)
         # listed before the header is looked for: a run that begins meanwhile writes that first.
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.exists() else []
         if self.header() is None and names and not _only_begun(names):
@@ -188,6 +187,7 @@ class Store:
     def begin(self, stage: str, key: str) -> Path:
         """The folder of a stage that is not done, with nothing in it but a checkpoint."""
         folder = self.stage(stage, key)
+        _check_no_link(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
             if path.name != CHECKPOINT:
@@ -267,6 +267,16 @@ class Store:
                 write_atomically(self.folder / PARQUET, payload)
 
 
+def _check_no_link(path: Path) -> None:
+    """What is written, cut or emptied must be the store's own: a link in a copy may lead to anything."""
+    if path.is_symlink():
+        raise BadFile(
+            "what a store writes to must be its own, and no link",
+            f"{path} leads to {path.readlink()}",
+            "remove the link, or put a copy of what it leads to in its place; nothing was touched",
+        )
+
+
 def _only_begun(names: Iterable[str]) -> bool:
     """Whether a folder holds nothing but what a run leaves that ended before it wrote its header.
 
@@ -276,38 +286,6 @@ def _only_begun(names: Iterable[str]) -> bool:
     scratch = (f".{PLANNED}.", f".{HEADER}.")
     others = {name for name in names if not name.startswith(scratch)}
     return LOCK in others and others <= _BEFORE_THE_HEADER
-
-
-def columns(rows: Iterable[Row]) -> list[str]:
-    """The columns in the order of the table: what a run is, where it lies, what was found."""
-    names = {name for row in rows for name in row}
-    axes = sorted(name for name in names if name.startswith("axis:"))
-    first = [name for name in KNOWN_BEFORE if name in names]
-    return [*first, *axes, *sorted(names - set(first) - set(axes))]
-
-
-def as_csv(rows: list[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns(rows), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def as_parquet(rows: list[Row]) -> bytes | None:
-    """None where pandas or pyarrow is not installed (the extra ``report`` brings them)."""
-    if any(importlib.util.find_spec(name) is None for name in ("pandas", "pyarrow")):
-        return None
-    import pandas as pd
-
-    frame = pd.DataFrame([with_numbers(row) for row in rows], columns=columns(rows))
-    # an axis may hold words and numbers: Parquet wants one kind a column.
-    for name in frame.columns:
-        if frame[name].dtype == object:
-            frame[name] = frame[name].map(lambda value: None if value is None else str(value))
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
-    return buffer.getvalue()
 
 
 def row_of(line: bytes) -> Row | None:
