@@ -18,8 +18,8 @@ from qbayes.report.page import write_report
 from qbayes.report.pairs import difference, paired
 from qbayes.report.publish import publish, published
 from qbayes.study.results import results
-from qbayes.study.tables import as_csv
 from qbayes.study.table import read_table, value_of
+from qbayes.study.tables import as_csv
 from report_frames import draws_rows, frame_of, image_rows, uci_rows, write_store
 from study_rows import Made, classified, row, study
 
