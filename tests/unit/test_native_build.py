@@ -40,12 +40,12 @@ def test_a_compiler_that_hangs_is_given_up_with_all_that_it_started(
     child = tmp_path / "child"
     hang = f"/bin/sleep 600 &\necho $! > {child}\nwait"
     log = fake_compiler(tmp_path / "bin", monkeypatch, hang)
-    monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(1.0))
+    monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(2.0))
     started = time.monotonic()
     for name in ("tiny", "other"):  # in all: the second one is not waited for
         with pytest.raises(NoLibrary, match="did not end"):
             load(source_of(tmp_path, 42, name))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     assert starts(log) == 1
     assert not is_alive(int(child.read_text()))
 
@@ -57,7 +57,8 @@ def test_a_compiler_is_given_thirty_seconds() -> None:
 def test_the_next_process_does_not_wait_for_a_compiler_that_hung(
     cache: Path, tiny: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = fake_compiler(tmp_path / "bin", monkeypatch, "/bin/sleep 600")
+    fake_compiler(tmp_path / "bin", monkeypatch, "/bin/sleep 600")
+    compiled = compilations(monkeypatch)
     monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
     with pytest.raises(NoLibrary, match=r"cc did not end within 0 s"):
         load(tiny)
@@ -66,12 +67,12 @@ def test_the_next_process_does_not_wait_for_a_compiler_that_hung(
         state = json.loads(given_up.read_text())
         given_up.write_text(json.dumps({**state, "at": time.time() - 60 * minutes}))
         monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
-        before = starts(log)
+        compiled.clear()
         with pytest.raises(
             NoLibrary, match=r"within 0 s$" if again else f"{minutes} minutes ago.*{given_up}"
         ):
             load(tiny)
-        assert starts(log) == before + again
+        assert len(compiled) == again
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"at": "x"}', '{"compiler": "cc"}', "\xff"])
@@ -91,13 +92,21 @@ def test_ctrl_c_ends_the_compiler(
     cache: Path, tiny: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = tmp_path / "child"
-    log = fake_compiler(tmp_path / "bin", monkeypatch, f"echo $$ > {child}\nexec /bin/sleep 600")
+    fake_compiler(tmp_path / "bin", monkeypatch, f"echo $$ > {child}\nexec /bin/sleep 600")
+    waiting = threading.Event()
+    wait = subprocess.Popen[bytes].wait
+
+    def noted(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waiting.set()
+        return wait(process, timeout)
 
     def interrupt() -> None:
-        while not log.read_text() or not child.exists() or not child.read_text():
+        assert waiting.wait(30)
+        while not child.exists() or not child.read_text():
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
+    monkeypatch.setattr(subprocess.Popen, "wait", noted)
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         load(tiny)
