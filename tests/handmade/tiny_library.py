@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import needs
 from qbayes.native import compiler, library
 from qbayes.native.library import Source
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-needs_compiler = pytest.mark.skipif(CC is None, reason="there is no C compiler on this machine")
+needs_compiler = needs.unless(CC, needs.COMPILER)
 
 
 def source_of(place: Path, number: int, name: str = "tiny") -> Source:

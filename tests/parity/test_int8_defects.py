@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import needs
 import qbayes as qb
 from fuzz.checks import Outcome, check_backend
 from handmade.programs import Maker
@@ -22,7 +23,7 @@ from qbayes.integer.ops import Weights
 from qbayes.integer.program import Program
 from qbayes.integer.verify import verify
 
-pytestmark = pytest.mark.skipif(why_missing() is not None, reason=str(why_missing()))
+pytestmark = needs.unless(why_missing() is None, needs.INT8)
 
 # (row, channels out, kernel, stride, padding, dilation, groups)
 Layer = tuple[tuple[int, ...], int, Sequence[int], Sequence[int], Sequence[int], Sequence[int], int]

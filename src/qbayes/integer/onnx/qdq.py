@@ -126,14 +126,17 @@ def _real_sums(
     if drawn:
         moved = g.node("Mul", add_up(g, drawn), g.constant(unit.astype(np.float32)))
         offsets.append(g.node("Reshape", moved, g.whole(*_along(site))))
-    return add_up(g, [_sum_apart(g, found), *offsets])
+    return add_up(g, [_sum_apart(g, site, found), *offsets])
 
 
-def _sum_apart(g: Graph, products: Sequence[str]) -> str:
-    """The sum of convolutions, not by Add.
+def _sum_apart(g: Graph, site: Site, products: Sequence[str]) -> str:
+    """The sum of products; of convolutions not by Add.
 
-    OpenVINO makes Add a part of the second convolution, which is then wrong for a single row.
+    OpenVINO makes Add a part of the second convolution, which is then wrong for a single row. Of products of
+    matrices Add is right, and ReduceSum is wrong.
     """
+    if isinstance(site.op, Linear) and not _in_columns(site):
+        return add_up(g, products)
     if len(products) == 1:
         return products[0]
     stacked = g.node("Concat", *(g.node("Unsqueeze", one, g.whole(0)) for one in products), axis=0)
@@ -163,7 +166,7 @@ def _drawn_product(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarra
         beyond = g.node("Sub", rest, g.cast(parts[0], np.float32))
         parts.append(g.node("QuantizeLinear", beyond, one, zero))
     products = [_conv(g, site, x, g.node("DequantizeLinear", part, one, zero)) for part in parts]
-    return g.node("Mul", _sum_apart(g, products), g.constant(scales.reshape(_along(site))))
+    return g.node("Mul", _sum_apart(g, site, products), g.constant(scales.reshape(_along(site))))
 
 
 def _kernel_shape(site: Site) -> tuple[int, ...]:
