@@ -27,10 +27,10 @@ BackendName = Annotated[
 ]
 
 BatchSize = Annotated[int | None, typer.Option(help="Rows in a step.")]
-Schedule = Annotated[str | None, typer.Option(help="cosine or constant.")]
+Schedule = Annotated[str | None, typer.Option(help="cosine, linear or constant.")]
 Warmup = Annotated[float | None, typer.Option(help="Share of the steps in which the rate rises.")]
 Clip = Annotated[float | None, typer.Option(help="Largest norm of the gradient.")]
-BFloat16 = Annotated[bool | None, typer.Option(help="bfloat16 on CUDA.")]
+BFloat16 = Annotated[bool | None, typer.Option(help="Products in bfloat16, where the processor has such.")]
 Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile on CUDA.")]
 ChannelsLast = Annotated[bool | None, typer.Option(help="Images with channels last.")]
 

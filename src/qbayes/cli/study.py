@@ -224,7 +224,7 @@ def _plan(study: "Study", folder: Path, data_dir: Path | None) -> "Plan":
     store = Store(folder)
     if store.header() is not None:
         store.check_study(study)
-    return make_plan(study, Tasks(data_dir), store)
+    return make_plan(study, Tasks(data_dir, "auto"), store)
 
 
 def _print_plan(study: "Study", found: "Plan", folder: Path, *, as_json: bool) -> None:

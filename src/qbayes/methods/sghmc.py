@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, ON_A_GPU, Method, Preset, trainable
+from qbayes.methods.base import METHODS, OF_IMAGES, Method, Preset, trainable
 from qbayes.methods.pointwise import Pointwise
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment
@@ -259,7 +259,7 @@ class SGHMCMethod(Method):
         ),
         "default/cifar10": Preset(
             {"burn_in": 180, "resample_prior": 25, "likelihood_weight": 16.0},
-            {"epochs": 260, "batch_size": 256, "learning_rate": 1e-2, **_STEADY, **ON_A_GPU},
+            {"epochs": 260, "batch_size": 256, "learning_rate": 1e-2, **_STEADY, **OF_IMAGES},
         ),
         "paper/uci": Preset(
             {"burn_in": 200, "resample_momentum": 10, "resample_prior": 5, "likelihood_weight": 2.0},

@@ -92,6 +92,7 @@ def quantize_members(
 ) -> NetworkPosterior:
     """``quantize``, of what was asked: one member after the other."""
     place, begun = choose_device(device), time.monotonic()
+    asked = asked.on(place)
     run = _Members(asked, place, progress)
     folder = None if checkpoint is None else Path(checkpoint)
     paths = [

@@ -5,6 +5,7 @@ settle; and makes the quantised posterior of them.
 """
 
 import copy
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from qbayes.quant.recipe import OPTIMISERS, Optimiser
 from qbayes.quant.teacher import Imitation, Taught, cast_once
 from qbayes.quant.traces import Traces
 from qbayes.tasks import Task
+from qbayes.training.arithmetic import resolve_arithmetic
 from qbayes.training.budget import Budget
 from qbayes.training.loop import derived_seed
 
@@ -103,6 +105,11 @@ class Quantisation:
     @property
     def members(self) -> int:
         return len(self.posterior.networks)
+
+    def on(self, device: torch.device) -> "Quantisation":
+        """The same with the arithmetic that training has on ``device``, which is recorded."""
+        budget = resolve_arithmetic(self.budget, device, self.posterior.signature.input_shape)
+        return self if budget == self.budget else dataclasses.replace(self, budget=budget)
 
     def prepared(self, member: int) -> nn.Module:
         """The member with fake-quantisers, before any data."""

@@ -88,7 +88,7 @@ RECIPES_OF_DATA: Mapping[tuple[str, str], QatRecipe] = {
             "batch_size": 128,
             "learning_rate": 3e-3,
             "clip": 1.0,
-            "bf16": True,
+            "bf16": "auto",
             "channels_last": True,
         },
         optimiser="sgd",

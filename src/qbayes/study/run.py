@@ -72,7 +72,8 @@ def run_study(
     store.check(study)
     data = None if data_dir is None else Path(data_dir)
     # every task is loaded here once: what is missing or wrong is named before anything is made.
-    tasks = Tasks(data)
+    place = choose_device(device)
+    tasks = Tasks(data, place)
     runs = planned_runs(study, tasks)
     store.prepare(study)
     with store.locked():
@@ -81,7 +82,7 @@ def run_study(
         if retry:
             store.forget_failures()
         notes = mend(store)
-        most = MOST_ON_A_GPU if choose_device(device).type == "cuda" else MOST
+        most = MOST_ON_A_GPU if place.type == "cuda" else MOST
         work = _Work(study, store, tasks, runs, most if stack else 0, notes)
         loan = Loan.of(work.plan(), [Path(lender) for lender in lenders])
         plan = loan.noted(work.plan())

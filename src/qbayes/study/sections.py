@@ -40,8 +40,10 @@ EVALUATE: Mapping[str, Any] = {
 _MOST: Mapping[str, int] = {"draws": 100_000, "batch_size": 1 << 24}
 _MOST_THREADS = 1024
 QUANTISE: Mapping[str, Any] = {"preset": "default", "keep": "last", "freeze": 0.5}
-# the method whose posterior, of the same network and seed, training starts from.
+# the method whose posterior, of the same network and seed, training starts from, and how that is trained.
 START = "start"
+START_TRAINING = "start_training"
+OF_THE_START = (START, START_TRAINING)
 # each layer has bits of its own, within the cost of the run's precision.
 MIXED = "mixed"
 # what else quantisation is told besides its budget: as the preset has it for the kind of task.
@@ -96,6 +98,12 @@ def _check_method(value: Any) -> None:
 
 def _check_training(value: Any) -> None:
     given = table(value, "training")
+    if START_TRAINING in given:
+        if START not in given:
+            raise BadInput(
+                "start_training needs the method to start from", "no start", 'write start = "pointwise"'
+            )
+        Budget.from_options({"epochs": 1}, **table(given.pop(START_TRAINING), "training.start_training"))
     if START in given:
         _check_method(given.pop(START))
     Budget.from_options({"epochs": 1}, **given)
@@ -190,10 +198,14 @@ def table(value: Any, section: str) -> dict[str, Any]:
 
 
 def start_of(run: Section) -> Section | None:
-    """The run whose float posterior this one's training starts from: as its method's preset has it."""
-    if START not in run["training"]:
+    """The run whose float posterior this one's training starts from.
+
+    It is trained as ``start_training`` says, and as its method's preset has it where that says nothing.
+    """
+    training = run["training"]
+    if START not in training:
         return None
-    return {**run, "method": run["training"][START], "training": {}}
+    return {**run, "method": training[START], "training": training.get(START_TRAINING, {})}
 
 
 def precision_of(value: Any) -> Precision:

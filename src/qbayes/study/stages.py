@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
 from qbayes.quant.match import check_match
@@ -22,6 +24,7 @@ from qbayes.study.sections import (
     EVALUATE,
     FLOAT,
     MIXED,
+    OF_THE_START,
     START,
     mixed_of,
     named,
@@ -31,7 +34,9 @@ from qbayes.study.sections import (
 )
 from qbayes.tasks import Task, load_task
 from qbayes.tasks.arrays import Kind
+from qbayes.training.arithmetic import resolve_arithmetic
 from qbayes.training.budget import Budget
+from qbayes.training.fit import choose_device
 from qbayes.training.networks import outputs_of
 
 STAGES = ("float", "quantised", "program", "scores")
@@ -64,13 +69,16 @@ class Facts:
     train_rows: int
     input_shape: tuple[int, ...]
     outputs: tuple[int, ...]
+    # where it is trained on: it decides the arithmetic.
+    device: torch.device
 
 
 class Tasks:
-    """Tasks by section; the last few stay in memory."""
+    """Tasks by section, for training on ``device``; the last few stay in memory."""
 
-    def __init__(self, data_dir: Path | None, kept: int = 4) -> None:
+    def __init__(self, data_dir: Path | None, device: str | torch.device = "cpu", kept: int = 4) -> None:
         self._data_dir, self._kept = data_dir, kept
+        self._device = choose_device(device)
         self._held: dict[str, Task] = {}
         self._facts: dict[str, Facts] = {}
 
@@ -88,7 +96,9 @@ class Tasks:
         if key not in self._facts:
             task = self.load(section)
             shape, outputs = tuple(task.signature.input_shape), outputs_of(task)
-            self._facts[key] = Facts(task.name, task.kind, task.fingerprint, task.train_rows, shape, outputs)
+            self._facts[key] = Facts(
+                task.name, task.kind, task.fingerprint, task.train_rows, shape, outputs, self._device
+            )
         return self._facts[key]
 
 
@@ -156,9 +166,10 @@ def method_and_budget(run: Mapping[str, Any], facts: Facts) -> tuple[Method, Bud
     """As ``qb.recipe``: the method's preset for the task, and what the run says instead."""
     name, options = named(run["method"], "method", "mcd")
     values = METHODS[name].preset(options.pop("preset", "default"), facts.name, facts.kind)
-    said = {name: value for name, value in run["training"].items() if name != START}
-    budget = Budget.from_options(values.budget, **said)
-    return make_method(name, **{**values.method, **options}), budget.for_rows(facts.train_rows)
+    said = {name: value for name, value in run["training"].items() if name not in OF_THE_START}
+    budget = Budget.from_options(values.budget, **said).for_rows(facts.train_rows)
+    budget = resolve_arithmetic(budget, facts.device, facts.input_shape)
+    return make_method(name, **{**values.method, **options}), budget
 
 
 def float_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
@@ -191,7 +202,7 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         **settings,
         **({} if mixed is None else {MIXED: mixed}),
         "precision": _precision_values(precision, mixed),
-        "budget": settings["budget"].to_json(),
+        "budget": resolve_arithmetic(settings["budget"], facts.device, facts.input_shape).to_json(),
         "seed": run["seed"],
         "threads": run["threads"],
     }

@@ -62,8 +62,8 @@ class Workplace:
     note: Say = field(default=lambda text: None)
 
     def __post_init__(self) -> None:
-        self.tasks = Tasks(self.data_dir)
         self.place = choose_device(self.device)
+        self.tasks = Tasks(self.data_dir, self.place)
 
     def attempt(self, stage: str, key: str, do: Callable[[Path], Mapping[str, Any]]) -> bool:
         """One stage, unless it is done: ``do`` fills its folder and says what to record."""

@@ -2,23 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 Augment = Callable[[Tensor], Tensor]
+Border = Literal["black", "reflect"]
+BORDERS = ("black", "reflect")
 
 
 @dataclass(frozen=True)
 class CropAndFlip:
-    """A random crop of the image padded by ``padding`` pixels of black, mirrored with probability ½.
+    """A random crop of the image padded by ``padding`` pixels, mirrored with probability ½.
 
-    Takes and gives ``(rows, channels, height, width)`` in raw units, where black is ``black``.
+    The padding is black, or what lies inside the border, reflected. Takes and gives
+    ``(rows, channels, height, width)`` in raw units, where black is ``black``.
     """
 
     padding: int = 4
     black: float = 0.0
+    border: Border = "black"
 
     def __call__(self, x: Tensor) -> Tensor:
         rows, channels, height, width = x.shape
@@ -26,12 +31,20 @@ class CropAndFlip:
         down, right = torch.randint(0, 2 * self.padding + 1, (2, rows, 1), device=device)
         mirrored = torch.rand(rows, 1, device=device) < 0.5
         along, across = torch.arange(height, device=device), torch.arange(width, device=device)
-        from_row = (down + along)[:, None, :, None]
-        from_column = (right + torch.where(mirrored, width - 1 - across, across))[:, None, None, :]
+        row, column = down + along, right + torch.where(mirrored, width - 1 - across, across)
+        if self.border == "reflect":
+            row, column = (_reflected(at - self.padding, n) for at, n in ((row, height), (column, width)))
+        else:
+            x = F.pad(x, (self.padding,) * 4, value=self.black)
+        from_row, from_column = row[:, None, :, None], column[:, None, None, :]
         image = torch.arange(rows, device=device)[:, None, None, None]
         channel = torch.arange(channels, device=device)[None, :, None, None]
-        padded = F.pad(x, (self.padding,) * 4, value=self.black)
-        return padded[image, channel, from_row, from_column]
+        return x[image, channel, from_row, from_column]
+
+
+def _reflected(at: Tensor, length: int) -> Tensor:
+    """Places beyond the ends of ``0 … length − 1``, reflected at the first and the last."""
+    return length - 1 - (length - 1 - at.abs()).abs()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from qbayes.errors import BadInput, unknown_name
 
-SCHEDULES = ("cosine", "constant")
+SCHEDULES = ("cosine", "linear", "constant")
 _LIMITS: Mapping[str, tuple[int, int]] = {
     "epochs": (0, 1_000_000),
     "batch_size": (1, (1 << 31) - 1),
@@ -23,27 +23,37 @@ class Budget:
     ``epochs=0`` is for quantisation, where it means: calibrate only. ``least_steps`` raises the epochs on
     small data, where a pass over the rows is only a few steps.
     ``warmup`` is the share of the steps over which the rate rises from 0; ``clip`` bounds the gradient's norm
-    of each network; ``bf16`` and ``compile`` apply on CUDA only.
+    of each network. ``bf16`` multiplies in bfloat16; ``"auto"`` does so for images where the processor has
+    such products (``qbayes.training.arithmetic``). ``compile`` applies on CUDA only.
+    ``average`` is the share of the last steps whose weights are averaged; the average is what is kept, with
+    its batch statistics measured anew. ``small_images`` is the share of the first epochs whose images are
+    shrunk to three quarters of their side: they take little more than half the time.
     """
 
     epochs: int = 100
     least_steps: int = 0
     batch_size: int = 128
     learning_rate: float = 1e-3
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: float = 0.0
     clip: float | None = None
-    bf16: bool = False
+    bf16: bool | Literal["auto"] = False
     compile: bool = False
     channels_last: bool = False
+    average: float = 0.0
+    small_images: float = 0.0
 
     def __post_init__(self) -> None:
         for name, (least, most) in _LIMITS.items():
             value = getattr(self, name)
             holds = type(value) is int and least <= value <= most
             self._require(holds, name, f"a whole number from {least} to {most:,}")
-        for name in ("bf16", "compile", "channels_last"):
+        for name in ("compile", "channels_last"):
             self._require(isinstance(getattr(self, name), bool), name, "true or false")
+        automatic = isinstance(self.bf16, str) and self.bf16 == "auto"
+        self._require(isinstance(self.bf16, bool) or automatic, "bf16", "true, false or 'auto'")
+        for name in ("average", "small_images"):
+            self._require(_between(getattr(self, name), 0, 1), name, "a share from 0 to below 1")
         self._require(
             _between(self.learning_rate, 0, math.inf, open_below=True), "learning_rate", "above 0 and finite"
         )
@@ -59,13 +69,18 @@ class Budget:
             raise BadInput(f"budget: {field} must be {must}", f"{getattr(self, field)!r}", f"change {field}")
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of ``step`` (from 0): linear warm-up, then ``½ (1 + cos πt)``, or constant."""
+        """The learning rate of ``step`` (from 0): linear warm-up, then as the schedule has it.
+
+        That is ``½ (1 + cos πt)`` (cosine), ``1 − t`` (linear) or 1 (constant) of the largest.
+        """
         warm = round(self.warmup * steps)
         if step < warm:
             return self.learning_rate * (step + 1) / warm
         if self.schedule == "constant":
             return self.learning_rate
         t = (step - warm) / max(1, steps - warm)
+        if self.schedule == "linear":
+            return self.learning_rate * (1 - t)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * t))
 
     def for_rows(self, rows: int) -> "Budget":

@@ -22,9 +22,11 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Attachment, point_state
 from qbayes.provenance import device_name, versions
 from qbayes.tasks import Task
+from qbayes.training.arithmetic import resolve_arithmetic
 from qbayes.training.budget import Budget, steps_in_epoch
 from qbayes.training.loop import Loop, Run, derived_seed
 from qbayes.training.progress import TrainingProgress
+from qbayes.training.small_images import check_small_images
 
 NetworkLike = nn.Module | Callable[[], nn.Module]
 _NETWORK = "give qb.network('mlp', task), a module of your own, or e.g. lambda: Net(width=50)"
@@ -58,8 +60,10 @@ def fit(
             "chains must be a whole number of at least 1", f"{chains!r}", "leave it at 1 for a single run"
         )
     chains = int(chains)
-    budget = settled_budget(budget, method, task)
     place = choose_device(device)
+    budget = settled_budget(budget, method, task)
+    budget = resolve_arithmetic(budget, place, task.signature.input_shape)
+    _check_average(budget, method)
     begun = time.monotonic()
     members: list[dict[str, Tensor]] = []
     losses: list[list[float]] = []
@@ -67,6 +71,8 @@ def fit(
     if not resume:
         check_overwriting(paths)
     module, attachment = prepare(network, task, method, seed=seed, chain=0, start=start)
+    if budget.small_images:
+        check_small_images(module, task)
     # before training: a network may keep activations with their graph, which cannot be copied.
     template = copy.deepcopy(module)
     spec = run_spec(network, task, method, budget, seed, chains, module)
@@ -213,6 +219,17 @@ def settled_budget(budget: Budget | None, method: Method, task: Task) -> Budget:
             "a fit needs at least one epoch", "epochs=0", "give epochs, such as qb.Budget(epochs=20)"
         )
     return budget
+
+
+def _check_average(budget: Budget, method: Method) -> None:
+    """An average is of one descent: states along the way are members of their own."""
+    before = range(1, budget.epochs)
+    if budget.average and any(method.collect(epoch, budget.epochs) for epoch in before):
+        raise BadInput(
+            "late weights can be averaged where the last state alone is kept",
+            f"average={budget.average:g}, and {method.name} keeps states of several epochs",
+            "leave average out",
+        )
 
 
 def default_budget(method: Method, task: Task) -> Budget:

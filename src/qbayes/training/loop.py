@@ -34,11 +34,15 @@ from qbayes.training.checkpoint import (
     write_checkpoint,
 )
 from qbayes.training.guard import check_losses, check_state, clip_gradients
+from qbayes.training.late_average import LateAverage
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.replayed import ReplayedSteps, can_be_replayed
+from qbayes.training.small_images import shrink
 
 LossFunction = Callable[[nn.Module, Outputs, Tensor], Tensor]
 _CHECKPOINT_SECONDS = 60.0
+# rows on which the batch statistics of averaged weights are measured.
+_ROWS_OF_STATISTICS = 5000
 
 
 def derived_seed(*parts: int | str) -> int:
@@ -105,6 +109,8 @@ class Loop:
         self.noise_seed = derived_seed(seed, "noise")
         self.state = Run()
         self.steps_per_epoch = steps_in_epoch(task.train_rows, budget.batch_size)
+        steps = budget.epochs * self.steps_per_epoch
+        self._average = LateAverage(module, steps - round(budget.average * steps)) if budget.average else None
         self._stop = False
         # our networks are tensors and nothing else; a user's may count its calls, which a graph would not.
         self._replayed: ReplayedSteps | None = None
@@ -160,8 +166,12 @@ class Loop:
     def _step(self, x: Tensor, y: Tensor) -> None:
         state, budget = self.state, self.budget
         total = budget.epochs * self.steps_per_epoch
-        rate = budget.rate_at(min(state.epoch * self.steps_per_epoch + state.step, total - 1), total)
-        loss = self._descended(x, y, rate)
+        number = min(state.epoch * self.steps_per_epoch + state.step, total - 1)
+        if state.epoch < round(budget.small_images * budget.epochs):
+            x = shrink(x)
+        loss = self._descended(x, y, budget.rate_at(number, total))
+        if self._average is not None:
+            self._average.add(number)
         # the rows lie behind the axis of a stack, which the loss has too.
         seen = loss.detach() * y.shape[loss.ndim]
         state.loss_sum = seen if state.loss_sum is None else state.loss_sum + seen
@@ -191,7 +201,7 @@ class Loop:
         state, budget = self.state, self.budget
         if budget.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast("cuda", torch.bfloat16, enabled=budget.bf16 and self.device.type == "cuda"):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=budget.bf16 is True):
             outputs = self._forward(x)
         if self.check is not None and state.epoch == state.step == 0:
             # the dry run has two rows: some networks change their batch only beyond those.
@@ -205,10 +215,21 @@ class Loop:
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, None
         state.losses.append(self._judged(mean))
         if self.collect(state.epoch, self.budget.epochs):
+            if self._average is not None and not self._average.is_empty:
+                self._average.give(self._rows_of_statistics())
             self._judge_member()
             state.members.append(state_to(self.module.state_dict(), "cpu"))
         if self.progress is not None:
             self.progress.update(state.epoch, state.losses[-1])
+
+    def _rows_of_statistics(self) -> Iterator[Tensor]:
+        """Training inputs, augmented, in an order of their own."""
+        order, rows = torch.Generator().manual_seed(derived_seed(self.noise_seed, "statistics")), 0
+        for x, _ in self.task.training_batches(self.budget.batch_size, order, self.device, self.state.epoch):
+            yield x
+            rows += len(x)
+            if rows >= _ROWS_OF_STATISTICS:
+                return
 
     def _judged(self, mean: Tensor) -> float:
         """The epoch's loss, when it is sound."""
@@ -256,6 +277,8 @@ class Loop:
         tensors |= {"order": order, "order_now": self.order.get_state(), **self._noise_states()}
         if state.loss_sum is not None:
             tensors["loss_sum"] = state.loss_sum
+        if self._average is not None:
+            tensors |= self._average.tensors()
         values = {
             "fingerprint": self.fingerprint,
             "epoch": state.epoch,
@@ -291,6 +314,8 @@ class Loop:
             self.module, {n.removeprefix("module/"): t for n, t in tensors.items() if n.startswith("module/")}
         )
         restore_optimizer(self.optimizer, tensors, values["numbers"])
+        if self._average is not None:
+            self._average.restore(tensors)
         held = {n.removeprefix("member/"): t for n, t in tensors.items() if n.startswith("member/")}
         members = members_of(held, values["members"]) if held or values["members"] else []
         loss_sum = tensors["loss_sum"].to(self.device) if "loss_sum" in tensors else None

@@ -17,7 +17,7 @@ from qbayes.training.budget import Budget
 from qbayes.training.stacked_network import Stack
 from qbayes.training.stacked_noise import CannotStack, NoiseGenerators
 
-_SETTINGS = ("bf16", "compile", "channels_last")
+_SETTINGS = ("bf16", "compile", "channels_last", "average", "small_images")
 # what vmap, or a network that is run by it, raises where it cannot.
 _VMAP_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 # parameters and buffers are described by their shapes, modules one by one.

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbayes.errors import BadFile, BadInput
-from qbayes.tasks.augment import Augment, CropAndFlip, Cutout, InTurn
+from qbayes.errors import BadFile, BadInput, unknown_name
+from qbayes.tasks.augment import BORDERS, Augment, CropAndFlip, Cutout, InTurn
 from qbayes.tasks.base import Task
 from qbayes.tasks.dataset import DATASETS, Archive, Confusion, DataFile, Dataset, borrow
 
@@ -42,9 +42,11 @@ def load(
     seed: int = 0,
     augment: bool = True,
     cutout: int = 0,
+    padding: int = 4,
+    border: str = "black",
     confusion: Confusion = "auto",
 ) -> Task:
-    varied = augmentation(augment, cutout)
+    varied = augmentation(augment, cutout, padding, border)
     parts = [read_records(path) for path in CIFAR10.need(data)]
     x_confusion, confusion_name = borrow("svhn", data, confusion)
     return Task.from_arrays(
@@ -62,15 +64,22 @@ def load(
     )
 
 
-def augmentation(augment: bool, cutout: int) -> Augment | None:
-    """Of training images: windows, mirrors and, where asked for, a grey square of ``cutout`` pixels."""
+def augmentation(augment: bool, cutout: int = 0, padding: int = 4, border: str = "black") -> Augment | None:
+    """Of training images: windows, mirrors and, where asked for, a grey square of ``cutout`` pixels.
+
+    Windows lie up to ``padding`` pixels beyond the image, whose ``border`` is black or reflects.
+    """
+    if border not in BORDERS:
+        raise unknown_name("border", str(border), BORDERS)
+    if type(padding) is not int or not 0 <= padding < _SIDE:
+        raise BadInput(f"padding must be 0 … {_SIDE - 1} pixels", f"{padding!r}", "try 4")
     if type(cutout) is not int or not 0 <= cutout <= _SIDE or (cutout and not augment):
         raise BadInput(
             f"cutout must be the side of a square, 0 … {_SIDE} pixels, of images that are augmented",
             f"cutout={cutout!r} and augment={augment!r}",
             "give 0 for none, or 8 to 16 with augment=True",
         )
-    window = CropAndFlip(padding=4)
+    window = CropAndFlip(padding=padding, border="reflect" if border == "reflect" else "black")
     if cutout:
         return InTurn((window, Cutout(cutout, fill=_GREY)))
     return window if augment else None
