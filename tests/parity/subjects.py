@@ -25,6 +25,7 @@ OURS: Mapping[str, tuple[str, Callable[[qb.Task], nn.Module]]] = {
     "mlp": ("friedman", lambda task: qb.network("mlp", task)),
     "lenet_paper": ("digits", lambda task: qb.network("lenet", task)),
     "lenet_relu": ("digits", lambda task: qb.network("lenet", task, style="relu")),
+    "resnet8": ("digits", lambda task: qb.network("resnet8", task)),
     "resnet18": ("digits", lambda task: qb.network("resnet18", task, width=8)),
 }
 NETWORKS = (*ZOO, *OURS)

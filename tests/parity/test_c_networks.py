@@ -19,13 +19,22 @@ from zoo.tasks import METHODS, SHORT
 
 pytestmark = needs_compiler
 WIDTHS = ((8, 8), (8, 7), (4, 4), (3, 3), (2, 2))
-SHORT_OF_OURS = {"mlp": "bbb", "lenet_paper": "mcd", "lenet_relu": "bbb", "resnet18": "sghmc"}
+SHORT_OF_OURS = {
+    "mlp": "bbb",
+    "lenet_paper": "mcd",
+    "lenet_relu": "bbb",
+    "resnet8": "mcd",
+    "resnet18": "sghmc",
+}
 QUICK = [
     (network, method, *WIDTHS[index % len(WIDTHS)])
     for index, (network, method) in enumerate({**SHORT_OF_OURS, **SHORT}.items())
 ]
 # of the zoo a few in the short run: each has ops that the others lack.
-OFTEN = ("mlp", "lenet_relu", "resnet18", "mobilenet_v2", "sequence", "mlp_silu", "unet_map", "pools")
+OFTEN = (
+    *("mlp", "lenet_relu", "resnet8", "resnet18"),
+    *("mobilenet_v2", "sequence", "mlp_silu", "unet_map", "pools"),
+)
 
 
 def lowered(network: str, method: str, weight: int, activation: int, preset: str = "default") -> Program:
@@ -75,15 +84,16 @@ def test_every_network_and_method_passes_under_sanitizers(network: str, method: 
 
 @pytest.mark.full
 @pytest.mark.parametrize("method", METHODS)
-def test_the_slim_resnet_of_the_paper_is_bit_equal(method: str) -> None:
-    """ResNet-18 at its slim width on colour images, without training: random weights are as good a test."""
+@pytest.mark.parametrize("network", ["resnet8", "resnet18"])
+def test_a_resnet_of_cifar_is_bit_equal(network: str, method: str) -> None:
+    """ResNet-8 and the slim ResNet-18 on colour images: random weights are as good a test as trained ones."""
     for weight, activation in WIDTHS:
-        program = slim_resnet(method, weight, activation)
+        program = of_colour_images(network, method, weight, activation)
         x = torch.randn((1, 3, 32, 32), generator=torch.Generator().manual_seed(1)) * 50 + 120
         assert differing(compiled(program, "-O3", "-march=native"), x, draws=2) == []
 
 
-def slim_resnet(method: str, weight: int, activation: int) -> Program:
+def of_colour_images(network: str, method: str, weight: int, activation: int) -> Program:
     draw = torch.Generator().manual_seed(0)
     x = (torch.randn((64, 3, 32, 32), generator=draw) * 50 + 120).clamp(0, 255)
     y = torch.arange(64) % 10
@@ -91,7 +101,7 @@ def slim_resnet(method: str, weight: int, activation: int) -> Program:
     options = {"sghmc": {"members": 2, "every": 1}}.get(method, {})
     budget = qb.Budget(epochs=2 if method == "sghmc" else 1, batch_size=32, learning_rate=1e-3)
     posterior = qb.fit(
-        qb.network("resnet18", task), task, qb.method(method, **options), budget, device="cpu", progress=False
+        qb.network(network, task), task, qb.method(method, **options), budget, device="cpu", progress=False
     )
     calibrate = qb.Budget(epochs=0, batch_size=64)
     precision = qb.Precision(weight=weight, activation=activation)

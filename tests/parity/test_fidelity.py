@@ -60,7 +60,13 @@ def check(posterior: qb.NetworkPosterior, network: str) -> qb.Program:
 
 
 WIDTHS = (bits(8, 8), bits(8, 7), bits(4, 4), bits(2, 2), bits(3, 3), bits(5, 6))
-SHORT_OF_OURS = {"mlp": "bbb", "lenet_paper": "mcd", "lenet_relu": "bbb", "resnet18": "sghmc"}
+SHORT_OF_OURS = {
+    "mlp": "bbb",
+    "lenet_paper": "mcd",
+    "lenet_relu": "bbb",
+    "resnet8": "mcd",
+    "resnet18": "sghmc",
+}
 # each network once: its method of the short run, the widths in turn.
 QUICK = [
     (network, method, WIDTHS[index % 4])

@@ -110,7 +110,7 @@ def passed(model: bytes, x: torch.Tensor, runs: int = 1) -> list[dict[str, np.nd
     return [dict(zip(names, session.run(names, feeds), strict=True)) for _ in range(runs)]
 
 
-@pytest.mark.parametrize("name", ["mlp", "lenet_relu", "resnet18"])
+@pytest.mark.parametrize("name", ["mlp", "lenet_relu", "resnet8", "resnet18"])
 def test_a_pass_is_one_member_in_network_units(name: str) -> None:
     posterior = untrained(name, "sghmc")
     x, _ = next(task_of(name).batches("test", ROWS))

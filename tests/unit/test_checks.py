@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,18 @@ def test_check_names_the_culprit(title: str, rows: Rows, culprit: str) -> None:
     assert not check.passed
     assert culprit in check.found
     assert check.found.count(".\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("network", "below", "limit", "above"), [("resnet18", 0.099, 0.1, 0.101), ("resnet8", 0.159, 0.16, 0.161)]
+)
+def test_the_floor_of_a_task_goes_by_network(network: str, below: float, limit: float, above: float) -> None:
+    """An error that tells of a broken ResNet-18 is that of a sound ResNet-8 on the same images."""
+    of = partial(classified, "mcd", task="cifar10", network=network)
+    assert found(of(error=below), "floor").passed
+    check = found(of(error=above), "floor")
+    assert not check.passed
+    assert f"cifar10 {network} mcd float 20 draws: error {above} > {limit}" in check.found
 
 
 def test_folds_stand_in_for_seeds() -> None:

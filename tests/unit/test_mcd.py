@@ -117,6 +117,13 @@ PAPER = {
         ((1, 28, 28), (10,), "classification", {}),
         ["after:features.conv1", "after:features.conv2", "before:logits"],
     ),
+    "resnet8": (
+        ((3, 8, 8), (10,), "classification", {}),
+        [
+            "after:stem.relu",
+            *(f"after:stage{stage}.0.{place}" for stage in (1, 2, 3) for place in ("relu1", "bn2")),
+        ],
+    ),
     "resnet18": (
         ((3, 8, 8), (10,), "classification", {"width": 2}),
         [

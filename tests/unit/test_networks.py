@@ -28,6 +28,7 @@ def count(network: nn.Module) -> int:
         ("resnet18", (3, 32, 32), {"width": "slim"}, 1_575_192),  # the paper's code
         ("resnet18", (3, 32, 32), {"width": 24}, 1_575_192),
         ("resnet18", (3, 32, 32), {"width": "standard"}, 11_173_952),  # the usual 11,173,962 less a head bias
+        ("resnet8", (3, 32, 32), {}, 77_360 + 2 * 336 + 10),  # weights, batch norms, biases of the head
         ("mlp", (8,), {}, 9 * 100 + 2 * 101 * 100 + 101 * 10),
         ("mlp", (1, 4, 4), {"hidden": ()}, 17 * 10),
     ],
@@ -36,6 +37,32 @@ def test_parameter_counts(
     name: str, shape: tuple[int, ...], options: dict[str, object], parameters: int
 ) -> None:
     assert count(build_network(name, shape, 10, **options)) == parameters
+
+
+def weighted_layers(network: nn.Module) -> dict[str, nn.Conv2d | nn.Linear]:
+    return {name: m for name, m in network.named_modules() if isinstance(m, nn.Conv2d | nn.Linear)}
+
+
+def test_resnet8_is_that_of_mlperf_tiny() -> None:
+    """As many weights and multiplications; and as many parameters, where biases stand behind convolutions.
+
+    Its Keras model has 78,666: biases of all layers, and four numbers a channel of the batch norms, which the
+    shortcuts lack.
+    """
+    network = build_network("resnet8", (3, 32, 32), 10).eval()
+    layers = weighted_layers(network)
+    sizes: dict[str, torch.Size] = {}
+    for name, layer in layers.items():
+        layer.register_forward_hook(lambda _, __, out, name=name: sizes.update({name: out.shape}))
+    network(torch.zeros(1, 3, 32, 32))
+    weights = {name: layer.weight.numel() for name, layer in layers.items()}
+    # a weight of a convolution meets every pixel of its output, one of a Linear layer one number.
+    multiplications = {name: weights[name] * sizes[name][2:].numel() for name in layers}
+    biases = sum(shape[1] for shape in sizes.values())
+    norms = sum(shape[1] for name, shape in sizes.items() if "shortcut" not in name and name != "logits")
+    assert sum(weights.values()) == 77_360
+    assert sum(multiplications.values()) == 12_501_632
+    assert sum(weights.values()) + biases + 4 * norms == 78_666
 
 
 def test_mlp_by_hand() -> None:
@@ -90,9 +117,12 @@ def test_lenet_by_hand(style: str, expected: float) -> None:
     assert network(x).tolist() == [[expected, 0.0]]
 
 
-def test_resnet_by_hand() -> None:
-    """Convolutions that copy channel 0: each of the 8 blocks doubles it, the strides keep each 8th pixel."""
-    network = build_network("resnet18", (1, 16, 16), 3, width=1).eval()
+@pytest.mark.parametrize(
+    ("name", "options", "blocks", "stride"), [("resnet18", {"width": 1}, 8, 8), ("resnet8", {}, 3, 4)]
+)
+def test_resnet_by_hand(name: str, options: dict[str, object], blocks: int, stride: int) -> None:
+    """Convolutions that copy channel 0: each block doubles it, the strides keep each ``stride``-th pixel."""
+    network = build_network(name, (1, 16, 16), 3, **options).eval()
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             copy_centre(module)
@@ -100,13 +130,14 @@ def test_resnet_by_hand() -> None:
             module.eps = 0.0  # then BN in evaluation is the identity at its start
     logits = network.get_submodule("logits")
     assert isinstance(logits, nn.Linear)
-    assert logits.bias is None
+    assert (logits.bias is None) == (name == "resnet18")
     with torch.no_grad():
-        logits.weight.zero_()
+        for parameter in logits.parameters():
+            parameter.zero_()
         logits.weight[1, 0] = 1.0
     x = torch.arange(256.0).reshape(1, 1, 16, 16)
-    kept = x[0, 0, ::8, ::8].mean().item()
-    assert network(x).tolist() == [[0.0, 2.0**8 * kept, 0.0]]
+    kept = x[0, 0, ::stride, ::stride].mean().item()
+    assert network(x).tolist() == [[0.0, 2.0**blocks * kept, 0.0]]
 
 
 def test_resnet_starts_with_kaiming_fan_out() -> None:
@@ -126,6 +157,9 @@ def test_places_of_the_papers_dropout() -> None:
     assert isinstance(resnet.paper_masks, tuple)
     assert len(resnet.paper_masks) == 1 + 8 * 2
     assert resnet.paper_masks[:3] == ("after:stem.relu", "after:stage1.0.relu1", "after:stage1.0.bn2")
+    tiny = build_network("resnet8", (3, 32, 32), 10)
+    inside = [f"after:stage{stage}.0.{place}" for stage in (1, 2, 3) for place in ("relu1", "bn2")]
+    assert tiny.paper_masks == ("after:stem.relu", *inside)
 
 
 @given(
@@ -166,7 +200,7 @@ def test_damaged_architecture_is_refused(damage: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "outputs", "options", "message"),
     [
-        ("resnet", (3, 8, 8), 10, {}, "did you mean 'resnet18'"),
+        ("resnet", (3, 8, 8), 10, {}, "did you mean 'resnet8'"),
         ("mlp", (8,), 10, {"hiden": (3,)}, "did you mean 'hidden'"),
         ("mlp", (8,), 10, {"activation": "tan"}, "did you mean 'tanh'"),
         ("mlp", (8,), 10, {"hidden": (3, 0)}, "hidden widths must be positive integers"),
@@ -181,6 +215,8 @@ def test_damaged_architecture_is_refused(damage: dict[str, object]) -> None:
         ("lenet", (8,), 10, {}, "images of shape"),
         ("lenet", (1, 3, 28), 10, {}, "at least 4 pixels"),
         ("lenet", (1, 8, 8), 10, {"style": "papper"}, "did you mean 'paper'"),
+        ("resnet8", (8,), 10, {}, "images of shape"),
+        ("resnet8", (3, 8, 8), 10, {"width": 16}, "option of the network 'resnet8'"),
         ("resnet18", (3, 8, 8), 10, {"width": "slimm"}, "did you mean 'slim'"),
         ("resnet18", (3, 8, 8), 10, {"width": 0}, "positive number of channels"),
     ],

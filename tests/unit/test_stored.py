@@ -183,9 +183,10 @@ def test_a_quantised_posterior_is_not_traced_with_rows_without_end(tmp_path: Pat
         ("mlp", {"hidden": (5,)}),
         ("mlp", {"hidden": (3,), "noise": "constant"}),
         ("lenet", {}),
+        ("resnet8", {}),
         ("resnet18", {"width": 2}),
     ],
-    ids=["mlp", "one noise", "lenet", "resnet18"],
+    ids=["mlp", "one noise", "lenet", "resnet8", "resnet18"],
 )
 def test_what_is_laid_out_first_is_bit_equal(
     name: str, options: Mapping[str, Any], how: str, kind: str, tmp_path: Path

@@ -67,6 +67,7 @@ class NetworkChoice:
 NETWORKS: Mapping[str, NetworkChoice] = {
     "mlp": NetworkChoice("mlp", (13,), "regression"),
     "lenet": NetworkChoice("lenet", (1, 28, 28), options={"style": "relu"}),
+    "resnet8": NetworkChoice("resnet8", (3, 32, 32)),
     "resnet18-slim": NetworkChoice("resnet18", (3, 32, 32), options={"width": "slim"}),
     "resnet18-standard": NetworkChoice("resnet18", (3, 32, 32), options={"width": "standard"}),
 }

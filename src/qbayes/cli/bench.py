@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qbayes.bench.size import Size
 
 _NETWORKS = "mlp,lenet,resnet18-slim,resnet18-standard"
+_KNOWN_NETWORKS = "mlp,lenet,resnet8,resnet18-slim,resnet18-standard"
 _METHODS = "pointwise,mcd,bbb,sghmc"
 
 
@@ -60,7 +61,7 @@ def bench(
     """
     import torch
 
-    chosen = _names("network", networks, _NETWORKS), _names("method", methods, _METHODS)
+    chosen = _names("network", networks, _KNOWN_NETWORKS), _names("method", methods, _METHODS)
     batches, bits, running = _batches(batch), _precision(precision), _engines(engines)
     if draws < 1:
         raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")

@@ -28,7 +28,7 @@ def fit(
     method: Annotated[str, typer.Option(help="pointwise, mcd, bbb or sghmc.")],
     network: Annotated[
         str | None,
-        typer.Option(help="mlp, lenet, resnet18 or package.module:factory; by default by the task."),
+        typer.Option(help="mlp, lenet, resnet8, resnet18 or package.module:factory; by default by the task."),
     ] = None,
     preset: options.Preset = "default",
     epochs: Annotated[int | None, typer.Option(help="Passes over the training rows.")] = None,
