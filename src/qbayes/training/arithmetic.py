@@ -1,6 +1,6 @@
 """In which arithmetic a network trains: one place decides, from the device, its processor and the data.
 
-bfloat16 is used by autocast: factors of products and convolutions are rounded to it. Sums stay in float32, and
+bfloat16 is used by autocast: factors of products and convolutions are rounded to it. Sums stay in float32;
 so do parameters, the statistics of batch normalisation, the loss and the optimiser.
 """
 
