@@ -17,6 +17,7 @@ VNNI, oneDNN adds products of two neighbouring codes in int16, which saturates: 
 import functools
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -37,6 +38,8 @@ _TRIED_ZERO = 131
 _DIRT = (0x55, 0xAA)
 # random factors of the output channels: an error is missed once in that many.
 _LARGEST_FACTOR = 1 << 12
+# so many inputs are written down at once.
+_COLUMNS = 1 << 20
 
 
 @functools.cache
@@ -141,22 +144,52 @@ def _is_exact(shape: Shape, x_zero: int) -> bool:
     w = torch.randint(-top, top + 1, w_shape, generator=generator, dtype=torch.int8)
     factors = torch.randint(1, _LARGEST_FACTOR, (shape.channels_out,), generator=generator).double()
     mixed = (w.double().flatten(1) * factors[:, None]).unflatten(0, (shape.groups, -1)).sum(1)
-    want = _exact(shape, x.double() - x_zero, mixed.view(shape.groups, *w_shape[1:]))
+    want = list(_exact_bands(shape, x, x_zero, mixed.view(shape.groups, *w_shape[1:])))
     with dirty_memory(_DIRT[0]):
         sums = _Sums(shape, w, x_zero)
     for rows, byte in itertools.product(_rows(shape), _DIRT):
         with dirty_memory(byte):
             got = sums(x[:rows])
-        if not torch.equal(_mixed(shape, got, factors), want[:rows]):
+        if not all(_is_equal(shape, got, band, factors) for band in want if band.row < rows):
             return False
     return True
 
 
-def _mixed(shape: Shape, sums: Tensor, factors: Tensor) -> Tensor:
-    """``Σ_c r_c y_c`` over the channels of each group."""
+@dataclass(frozen=True)
+class _Band:
+    """The exact ``Σ_c r_c y_c`` of one image and some lines of its output; of all rows of a product."""
+
+    row: int
+    first: int
+    sums: Tensor
+
+
+def _exact_bands(shape: Shape, x: Tensor, x_zero: int, w: Tensor) -> Iterator[_Band]:
+    """Band by band: torch writes down the inputs of each output of a float64 convolution side by side."""
     if not shape.kernel:
-        return (sums.double() * factors).sum(-1, keepdim=True)
-    return (sums.double() * factors.view(-1, 1, 1)).unflatten(1, (shape.groups, -1)).sum(2)
+        for row, line in enumerate(x):
+            yield _Band(row, 0, F.linear(line.double() - x_zero, w))
+        return
+    (above, aside), (stride, _), (dilation, _) = shape.padding, shape.stride, shape.dilation
+    reach = dilation * (shape.kernel[0] - 1) + 1
+    lines, width = shape.lengths_out
+    some = max(1, _COLUMNS // (shape.fan_in * shape.groups * width))
+    for row, first in itertools.product(range(len(x)), range(0, lines, some)):
+        count = min(some, lines - first)
+        top = first * stride - above
+        bottom = top + (count - 1) * stride + reach
+        band = x[row : row + 1, :, max(top, 0) : max(bottom, 0)].double() - x_zero
+        outside = (aside, aside, max(-top, 0), max(bottom - shape.lengths[0], 0))
+        placing = (shape.stride, 0, shape.dilation, shape.groups)
+        yield _Band(row, first, F.conv2d(F.pad(band, outside), w, None, *placing)[0])
+
+
+def _is_equal(shape: Shape, got: Tensor, band: _Band, factors: Tensor) -> bool:
+    """Whether the channels of a band of oneDNN's sums add up to the exact ones."""
+    if not shape.kernel:
+        return torch.equal((got[band.row].double() * factors).sum(-1, keepdim=True), band.sums)
+    here = got[band.row, :, band.first : band.first + band.sums.shape[1]].double()
+    return torch.equal((here * factors.view(-1, 1, 1)).unflatten(0, (shape.groups, -1)).sum(1), band.sums)
 
 
 def _is_exact_at_limits(shape: Shape, x_shape: tuple[int, ...]) -> bool:

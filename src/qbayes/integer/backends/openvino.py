@@ -20,6 +20,7 @@ from qbayes.integer.onnx.extras import missing
 from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel, bare_site
 from qbayes.integer.onnx.saturation import WHY, may_saturate, saturates
 from qbayes.integer.onnx.single import OUTPUT
+from qbayes.integer.onnx.trial import is_right
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program import Program
@@ -27,6 +28,7 @@ from qbayes.threads import once
 
 # bfloat16, the default on some processors, would not hold the codes.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
+WRONG = "OpenVINO's kernel for it fails its trial on this processor"
 
 
 @BACKENDS.register("openvino")
@@ -47,10 +49,21 @@ class OpenVino(Backend):
         if may_saturate(bare_site(op, grids, constants, shapes)) and products_saturate():
             return exact_kernel(op, grids, constants, WHY)
         if isinstance(op, Weighted):
-            return RuntimeKernel(op, grids, constants, shapes, QDQ, compiled, "openvino")
+            return self._weighted(op, grids, constants, shapes)
         c = kernels()
         made = None if c is None else compiled_kernel(op, grids, constants, shapes, c)
         return made or exact_kernel(op, grids, constants, why_no_kernels())
+
+    def _weighted(
+        self, op: Weighted, grids: Grids, constants: Constants, shapes: list[tuple[int, ...]]
+    ) -> Kernel:
+        def make(grids: Grids, constants: Constants) -> Kernel:
+            return RuntimeKernel(op, grids, constants, shapes, QDQ, compiled, "openvino")
+
+        made = make(grids, constants)
+        if is_right(make, made, shapes[0], self.tolerance.codes):
+            return made
+        return exact_kernel(op, grids, constants, WRONG)
 
 
 @functools.cache
