@@ -17,7 +17,7 @@ KERNELS ?= on
 help:
 	@echo "make demo       two studies on embedded data, four methods, float to 2 bits; pages in runs/demo"
 	@echo "make test       the tests, without the long matrices (JOBS=$(JOBS) processes)"
-	@echo "make test-full  all tests"
+	@echo "make test-full  all tests; notes what the slow ones passed with (tests/slow_passed.json)"
 	@echo "make fuzz       random programs on a backend (PROGRAMS=$(PROGRAMS) TARGET=$(TARGET) KERNELS=$(KERNELS))"
 	@echo "make mutants    what of the source no test watches (MODULES, OPERATORS, SAMPLE: tests/mutants/run.py)"
 	@echo "make lint       ruff, pyright, import-linter"
@@ -56,7 +56,7 @@ test: .venv/.installed $(VENDORED)
 	$(TEST) $(SHARED)
 
 test-full: .venv/.installed $(VENDORED)
-	$(TEST) $(SHARED) -m "full or not full"
+	QBAYES_SLOW=all $(TEST) $(SHARED)
 
 fuzz: .venv/.installed
 	OMP_NUM_THREADS=1 QBAYES_INTEGER_KERNELS=$(KERNELS) PYTHONPATH=tests $(RUN)/python -m fuzz \

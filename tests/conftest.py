@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-pytest_plugins = ["skipped"]
+pytest_plugins = ["skipped", "slow"]
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Without a GPU, Triton's interpreter runs our kernels; it looks here when Triton is imported.
 if not torch.cuda.is_available():
