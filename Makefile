@@ -19,7 +19,7 @@ help:
 	@echo "make test       the tests, without the long matrices (JOBS=$(JOBS) processes)"
 	@echo "make test-full  all tests; notes what the slow ones passed with (tests/slow_passed.json)"
 	@echo "make fuzz       random programs on a backend (PROGRAMS=$(PROGRAMS) TARGET=$(TARGET) KERNELS=$(KERNELS))"
-	@echo "make mutants    what of the source no test watches (MODULES, OPERATORS, SAMPLE: tests/mutants/run.py)"
+	@echo "make mutants    what of the source no test watches (MODULES, OPERATORS, SAMPLE, LIKELY: tests/mutants/run.py)"
 	@echo "make lint       ruff, pyright, import-linter"
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make bench      the benchmarks, one after the other"
@@ -65,7 +65,7 @@ fuzz: .venv/.installed
 # Mutations of the source, JOBS at a time, each in a copy: none may pass unnoticed.
 mutants: .venv/.installed
 	PYTHONPATH=tests $(RUN)/python -m mutants.run --jobs $(JOBS) $(if $(MODULES),--modules $(foreach one,$(MODULES),'$(one)')) \
-		$(if $(OPERATORS),--operators) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(FRESH),--fresh)
+		$(if $(OPERATORS),--operators) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(LIKELY),--likely) $(if $(FRESH),--fresh)
 
 lint: .venv/.installed
 	$(RUN)/ruff check .

@@ -7,24 +7,25 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mutants.mutation import Mutation
-from mutants.reach import Test
+from mutants.timed import Test
 from mutants.tree import ROOT, SOURCE, copy_project, environment
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mutation and the tests that may notice it, the likeliest first."""
+    """A mutation and the tests that may notice it, the likeliest first; those ``without`` may not."""
 
     mutation: Mutation
     tests: tuple[Test, ...]
+    without: frozenset[str] = frozenset()
 
     def but(self, without: set[str]) -> "Case":
-        return Case(self.mutation, tuple(test for test in self.tests if test.id not in without))
+        return replace(self, without=self.without | without)
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,24 @@ class Hands:
 
     def failing(self, tests: Iterable[Test]) -> set[str]:
         """Which of the tests fail without a mutation."""
-        some = list(tests)
-        return set(self._ask(None, "", some, budget=1e9, to_the_end=True)["by"]) if some else set()
+        case = Case(Mutation("none", "", "", ""), tuple(tests))
+        return set(self._ask(None, "", case, budget=1e9, to_the_end=True)["by"]) if case.tests else set()
 
     def _judged(self, case: Case, budget: float) -> Verdict:
         mutation = case.mutation
         if not case.tests:
             return Verdict(mutation, "unreached")
         text = (ROOT / SOURCE / mutation.file).read_text(encoding="utf-8")
-        said = self._ask(mutation.file, mutation.applied(text), case.tests, budget=budget, to_the_end=False)
+        said = self._ask(mutation.file, mutation.applied(text), case, budget=budget, to_the_end=False)
         by = next(iter(said["by"]), "")
         return Verdict(mutation, said["state"], by, said["tests"], len(case.tests), said["seconds"])
 
     def _ask(
-        self, file: str | None, text: str, tests: Sequence[Test], *, budget: float, to_the_end: bool
+        self, file: str | None, text: str, case: Case, *, budget: float, to_the_end: bool
     ) -> dict[str, Any]:
-        timed = [(test.id, test.seconds) for test in tests]
-        asked = {"file": file, "text": text, "tests": timed, "budget": budget, "to_the_end": to_the_end}
+        timed = [(test.id, test.seconds) for test in case.tests]
+        asked = {"file": file, "text": text, "tests": timed, "without": sorted(case.without)}
+        asked |= {"budget": budget, "to_the_end": to_the_end}
         process = self._free.get()
         try:
             assert process.stdin is not None

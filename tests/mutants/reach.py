@@ -6,7 +6,6 @@ difference of the two. So the map ages a little with every change of the source;
 """
 
 import difflib
-import hashlib
 import json
 import re
 import shutil
@@ -14,18 +13,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import coverage
 
 from mutants.mutation import Mutation, statement_of
-from mutants.tree import ROOT, SOURCE, copy_project, environment
+from mutants.timed import Test
+from mutants.tree import ROOT, SOURCE, copy_project, environment, test_hashes
 
 KEPT = ROOT / "build" / "mutants"
-# folders that say nothing of what is in them.
-_NO_NAMES = frozenset({"quant", "integer", "posterior", "training"})
 _SETTINGS = """[run]
 source = {source}
 data_file = {data}
@@ -37,30 +34,6 @@ sigterm = true
 disable_warnings = no-data-collected, module-not-measured
 patch = _exit, fork
 """
-
-
-@dataclass(frozen=True)
-class Test:
-    """A test by its name in pytest; ``size`` is the number of lines of the source that it runs.
-
-    ``longest`` are the seconds of the longest test of its file: it may have trained for this one.
-    """
-
-    id: str
-    seconds: float
-    size: int
-    longest: float = 0.0
-
-    @property
-    def file(self) -> str:
-        return self.id.partition("::")[0]
-
-    def cost(self, file: str) -> float:
-        """What is quick, runs little of the source and is called like the file is likely to be about it."""
-        names = [part for part in Path(file).with_suffix("").parts if part not in _NO_NAMES]
-        called_so = any(name in self.file for name in names)
-        seconds = 0.02 + self.seconds + 0.2 * self.longest
-        return seconds * (self.size + 200) * (0.05 if called_so else 1.0)
 
 
 class Layer:
@@ -208,21 +181,13 @@ def reach(jobs: int, *, fresh: bool = False) -> Reach:
     """The map, after what is missing of it has been collected."""
     if fresh:
         shutil.rmtree(KEPT, ignore_errors=True)
-    current = {path: _hash(ROOT / path) for path in _test_files()}
+    current = test_hashes()
     layers = [Layer(folder) for folder in sorted(KEPT.glob("layer-*")) if (folder / "files.json").exists()]
     known = {(file, held) for layer in layers for file, held in layer.hashes.items()}
     missing = [file for file, held in current.items() if (file, held) not in known]
     if missing:
         layers.append(_collect(KEPT / f"layer-{len(layers):04d}", missing, current, jobs, whole=not layers))
     return Reach(layers, current)
-
-
-def _test_files() -> list[str]:
-    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
-
-
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _collect(

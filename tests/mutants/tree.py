@@ -1,5 +1,6 @@
 """Copies of the project: a mutation is put into a copy, never into the source that somebody works on."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -25,6 +26,12 @@ def copy_project(target: Path) -> Path:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, place)
     return target
+
+
+def test_hashes() -> dict[str, str]:
+    """The files of tests, with what their content hashes to."""
+    found = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 def environment(tree: Path) -> dict[str, str]:

@@ -33,7 +33,7 @@ _FIRST, _GROWS = 4.0, 4.0
 _PATIENCE, _LEAST_PATIENCE = 4.0, 240.0
 _OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-n", "0", "--tb=line")
 
-Timed = tuple[str, float]  # a test and its seconds
+Timed = tuple[str, float]  # a test, or a file of tests, and its seconds
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,28 @@ def _prepare() -> None:
 
 
 def judged(
-    tree: Path, *, file: str | None, text: str, tests: Sequence[Timed], budget: float, to_the_end: bool
+    tree: Path,
+    *,
+    file: str | None,
+    text: str,
+    tests: Sequence[Timed],
+    without: Sequence[str],
+    budget: float,
+    to_the_end: bool,
 ) -> Outcome:
     """What the tests say of ``text`` in place of a file of the source; ``budget`` seconds of them run."""
     begun, stage, ran = time.monotonic(), [], 0
-    found = Outcome("survived")
+    found, failed = Outcome("survived"), list[str]()
     with _put(tree, file, text):
         for stage in _stages(tests, budget):
-            found, ran = run_tests(stage, tree, to_the_end=to_the_end), ran + len(stage)
-            if found.state != "survived":
+            found, ran = run_tests(stage, tree, without, to_the_end=to_the_end), ran + len(stage)
+            failed += found.by
+            if found.state != "survived" and not to_the_end:
                 break
     if file is not None and found.state in ("timeout", "crashed"):
-        clean = run_tests(stage, tree, to_the_end=False)
+        clean = run_tests(stage, tree, without, to_the_end=False)
         found = found if clean.state == "survived" else Outcome("error", found.by)
-    return Outcome(found.state, found.by, ran, time.monotonic() - begun)
+    return Outcome(found.state, tuple(failed) if to_the_end else found.by, ran, time.monotonic() - begun)
 
 
 @contextlib.contextmanager
@@ -109,14 +117,14 @@ def _stages(tests: Sequence[Timed], budget: float) -> list[list[Timed]]:
     return stages
 
 
-def run_tests(tests: Sequence[Timed], tree: Path, *, to_the_end: bool) -> Outcome:
+def run_tests(tests: Sequence[Timed], tree: Path, without: Sequence[str], *, to_the_end: bool) -> Outcome:
     """What these tests say, in a fork; ``to_the_end``: not only until the first fails."""
     answer, now = (tree.parent / f"{tree.name}.{name}" for name in ("answer", "now"))
     for path in (answer, now):
         path.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
-        _run_in_child([name for name, _ in tests], tree, answer, now, to_the_end)
+        _run_in_child(Chosen([name for name, _ in tests], without, now), tree, answer, to_the_end)
     seconds = sum(seconds for _, seconds in tests)
     ended = _waited(child, time.monotonic() + max(_LEAST_PATIENCE, _PATIENCE * seconds))
     if answer.exists():
@@ -137,7 +145,7 @@ def _waited(child: int, until: float) -> bool:
     return ended
 
 
-def _run_in_child(tests: list[str], tree: Path, answer: Path, now: Path, to_the_end: bool) -> None:
+def _run_in_child(chosen: "Chosen", tree: Path, answer: Path, to_the_end: bool) -> None:
     """Never returns."""
     try:
         os.setsid()
@@ -152,10 +160,8 @@ def _run_in_child(tests: list[str], tree: Path, answer: Path, now: Path, to_the_
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        chosen = Chosen(tests, now)
         options = [option for option in _OPTIONS if not (to_the_end and option == "-x")]
-        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-        code = int(pytest.main([*options, *files], plugins=[chosen]))
+        code = int(pytest.main([*options, *chosen.files], plugins=[chosen]))
         if code in (0, 5) or chosen.failed:
             answer.write_text(json.dumps(chosen.failed))
         sys.stdout.flush()
@@ -164,19 +170,25 @@ def _run_in_child(tests: list[str], tree: Path, answer: Path, now: Path, to_the_
 
 
 class Chosen:
-    """A plugin: of what was collected these tests, in their order; the files in the order of their first."""
+    """A plugin: of what was collected these tests, in their order; the files in the order of their first.
 
-    def __init__(self, tests: Sequence[str], now: Path) -> None:
-        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    A file stands for all of its tests, but for those ``without``.
+    """
+
+    def __init__(self, tests: Sequence[str], without: Sequence[str], now: Path) -> None:
+        self.files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         self.places = {
-            test: (files.index(test.partition("::")[0]), index) for index, test in enumerate(tests)
+            test: (self.files.index(test.partition("::")[0]), index) for index, test in enumerate(tests)
         }
-        self.failed: list[str] = []
-        self.now = now
+        self.without, self.failed, self.now = without, list[str](), now
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.places]
-        items.sort(key=lambda item: self.places[item.nodeid])
+        found = [(self._place(item.nodeid), item) for item in items if item.nodeid not in self.without]
+        chosen = [(place, item) for place, item in found if place is not None]
+        items[:] = [item for _, item in sorted(chosen, key=lambda pair: pair[0])]
+
+    def _place(self, test: str) -> tuple[int, int] | None:
+        return self.places.get(test, self.places.get(test.partition("::")[0]))
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.now.write_text(nodeid)
