@@ -111,6 +111,37 @@ def test_the_whole_range_stays_and_a_dead_channel_too() -> None:
     assert torch.equal(weights(after, "mean")[:, 3], weights(before, "mean")[:, 3])
 
 
+class Chain(nn.Module):
+    def __init__(self, read: list[float]) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(1, 4, bias=False), nn.Linear(4, 1)
+        with torch.no_grad():
+            self.first.weight.fill_(1.0)
+            self.last.weight.copy_(torch.tensor([read]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.relu(self.first(x)))
+
+
+def test_factors_are_the_roots_of_what_is_read_and_no_smaller_than_a_hundredth() -> None:
+    """Activations are 1, so s = √k, by the largest of them; what nobody reads has nothing to trade."""
+    quantised = quant_network(Chain([1.0, 0.25, 0.0, 1e-12]), (1,), qb.Precision())
+    assert equalise(quantised, [torch.ones(4, 1)]) == ["first"]
+    factors = torch.tensor([1.0, 0.5, 1.0, 0.01])
+    torch.testing.assert_close(weights(quantised, "first").flatten(), factors)
+    read = torch.tensor([1.0, 0.25, 0.0, 1e-12]) / factors
+    torch.testing.assert_close(weights(quantised, "last").flatten(), read)
+
+
+def test_no_factor_is_above_a_hundred() -> None:
+    """The last channel is a millionth of the others and read as they are: s = √(1 / 1e-6), and then no more."""
+    quantised = quant_network(Chain([1.0, 1.0, 1.0, 1.0]), (1,), qb.Precision())
+    with torch.no_grad():
+        weights(quantised, "first")[3] = 1e-6
+    equalise(quantised, [torch.ones(4, 1)])
+    torch.testing.assert_close(weights(quantised, "first").flatten(), torch.tensor([1.0, 1.0, 1.0, 1e-4]))
+
+
 class Residual(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +181,43 @@ class Bounded(nn.Module):
         return self.last(F.relu6(self.first(x)))
 
 
-@pytest.mark.parametrize("make", [Residual, Twice, ReadTwice, Bounded, lambda: nn.Linear(4, 3)])
+class Answer(nn.Module):
+    """The first answer is read on: factors would cancel behind it, but it is given as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 2), nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        mean = self.first(x)
+        return {"mean": mean, "log_variance": self.last(mean)}
+
+
+class Groups(nn.Module):
+    """The second axis of a grouped weight counts the channels of one group: 2, where 4 are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.grouped = nn.Conv1d(1, 4, 1), nn.Conv1d(4, 6, 4, groups=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.grouped(F.relu(self.first(x.unsqueeze(1)))).flatten(1)
+
+
+class Across(nn.Module):
+    """The last map reads positions, each with numbers of all channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.across = nn.Conv1d(1, 3, 1), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.across(F.relu(self.first(x.unsqueeze(1)))).flatten(1)
+
+
+@pytest.mark.parametrize(
+    "make", [Residual, Twice, ReadTwice, Bounded, Answer, Groups, Across, lambda: nn.Linear(4, 3)]
+)
 def test_factors_that_would_not_cancel_are_not_made(make: type[nn.Module]) -> None:
     quantised = quant_network(make(), (4,), qb.Precision())
     before = {name: value.clone() for name, value in quantised.state_dict().items()}
