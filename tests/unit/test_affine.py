@@ -227,13 +227,16 @@ def test_scale_gradient_multiplies_the_gradient_alone() -> None:
     assert scale.grad.tolist() == [1.0, 3.0, 1.0]
 
 
-def test_half_precision_is_rounded_in_float32() -> None:
-    """bfloat16 has 8 binary digits: x / S = 100.6 would be 100.5 there and round to 100."""
-    x = torch.tensor([0.703125], dtype=torch.bfloat16, requires_grad=True)
-    scale, zero = torch.tensor(0.703125 / 100.6), torch.tensor(0.0)
-    assert quantize(x, scale, zero, 0, 255).tolist() == [101.0]
+@pytest.mark.parametrize(
+    ("dtype", "steps", "code"), [(torch.bfloat16, 100.6, 101.0), (torch.float16, 201.49, 201.0)]
+)
+def test_half_precision_is_rounded_in_float32(dtype: torch.dtype, steps: float, code: float) -> None:
+    """bfloat16 has 8 binary digits, float16 has 11: x / S would be 100.5 and 201.5, and round to even."""
+    x = torch.tensor([0.703125], dtype=dtype, requires_grad=True)
+    scale, zero = torch.tensor(0.703125 / steps), torch.tensor(0.0)
+    assert quantize(x, scale, zero, 0, 255).tolist() == [code]
     y = fake_quantize(x, scale, zero, 0, 255)
-    assert y.dtype == torch.bfloat16
+    assert y.dtype == dtype
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [1.0]

@@ -134,7 +134,7 @@ def test_factors_are_the_roots_of_what_is_read_and_no_smaller_than_a_hundredth()
 
 
 def test_no_factor_is_above_a_hundred() -> None:
-    """The last channel is a millionth of the others and read as they are: s = √(1 / 1e-6), and then no more."""
+    """The last channel is a millionth of the others and read as they are: s would be √(1 / 1e-6)."""
     quantised = quant_network(Chain([1.0, 1.0, 1.0, 1.0]), (1,), qb.Precision())
     with torch.no_grad():
         weights(quantised, "first")[3] = 1e-6

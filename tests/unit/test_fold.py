@@ -135,6 +135,31 @@ def test_the_folded_network_is_the_network(name: str) -> None:
         assert torch.allclose(got, network(x), rtol=1e-5, atol=1e-5)
 
 
+class Answered(nn.Module):
+    """The layer's answer is a head, and ``behind`` is the only node that reads it."""
+
+    def __init__(self, behind: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.behind = nn.Linear(3, 4), behind
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        mean = self.layer(x)
+        return {"mean": mean, "log_variance": self.behind(mean)}
+
+
+@pytest.mark.parametrize(("kind", "behind"), [("affine", norm(nn.BatchNorm1d)), ("clamp", nn.ReLU())])
+def test_nothing_is_folded_into_an_answer(kind: str, behind: nn.Module) -> None:
+    network = Answered(behind).eval()
+    assert [node.kind for node in folded(network, (3,)).nodes] == ["input", "weighted", kind]
+    x = torch.randn(9, 3)
+    with torch.no_grad():
+        got, wanted = quant_network(network, (3,), Precision()).without_rounding(x), network(x)
+    assert isinstance(got, dict)
+    assert bool((wanted["mean"] < 0).any())
+    for head, value in wanted.items():
+        torch.testing.assert_close(got[head], value, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("steps", "limits"),
     [

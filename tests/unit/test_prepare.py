@@ -1,6 +1,7 @@
 """The fake-quantised network in people's own hands: loops, copies, states, compilers, bits by layer."""
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -165,6 +166,17 @@ def test_an_override_that_matches_no_layer_is_refused_with_the_nearest_name() ->
     with pytest.raises(BadInput, match="haed") as told:
         prepared("point", qb.Precision(overrides={"haed": {"weight": 4}}))
     assert "head" in told.value.do
+
+
+@pytest.mark.parametrize("kind", ["point", "gaussian"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_no_numbers_are_refused_by_name(bad: float, kind: str) -> None:
+    posterior = float_posterior(kind)
+    (network,) = posterior.networks
+    next(value for name, value in network.state_dict().items() if name.startswith("head")).flatten()[1] = bad
+    with pytest.raises(BadInput, match="weights to quantise must be finite") as told:
+        qb.prepare(posterior, qb.Precision(4, 4))
+    assert "'head'" in told.value.got
 
 
 @pytest.mark.parametrize("member", [-1, 1])
