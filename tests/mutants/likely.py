@@ -17,7 +17,7 @@ from mutants.tree import ROOT, SOURCE
 # seconds that a file takes, roughly; and how many imports further away it counts as.
 _FOLDERS = {"unit": (5.0, 0.0), "contracts": (10.0, 1.0), "house": (10.0, 4.0)}
 _OTHERS = (40.0, 3.0)
-_CALLED_SO, _NAMES_IT = 2.0, 1.5
+_CALLED_SO, _IN_ITS_FOLDER, _NAMES_IT = 2.5, 0.5, 1.5
 _FAR = 99
 
 
@@ -44,9 +44,11 @@ class Likely:
         return []
 
     def _extra(self, file: str, mutated: str, around: set[str]) -> float:
-        called_so = set(Path(file).stem.split("_")) & set(_words(mutated))
+        words, path = set(Path(file).stem.split("_")), Path(mutated)
+        called_so, in_folder = words & _words(path.stem), words & _words(str(path.parent))
         names_it = not around.isdisjoint(self._words[file])
-        return _folder(file)[1] - _CALLED_SO * len(called_so) - _NAMES_IT * names_it
+        near = _CALLED_SO * len(called_so) + _IN_ITS_FOLDER * len(in_folder) + _NAMES_IT * names_it
+        return _folder(file)[1] - near
 
     def _apart(self, module: str) -> dict[str, int]:
         """How many imports lie between each module of the source and this one."""
@@ -81,12 +83,10 @@ def _folder(file: str) -> tuple[float, float]:
     return _FOLDERS.get(Path(file).parts[1], _OTHERS)
 
 
-def _words(file: str) -> Iterator[str]:
-    """Words of a path: ``ops/weighted.py`` is about ops and weighted; a word may stand in the plural."""
-    for part in Path(file).with_suffix("").parts:
-        for word in part.split("_"):
-            yield word
-            yield word.removesuffix("s")
+def _words(name: str) -> set[str]:
+    """The words of a name; a word may stand in the plural."""
+    words = set(re.split(r"[_/.]", name)) - {""}
+    return words | {word.removesuffix("s") for word in words}
 
 
 def _module(path: Path) -> str:
@@ -106,8 +106,18 @@ def _imported(path: Path) -> set[str]:
             inner = {f"{node.module}.{alias.name}" for alias in node.names}
             modules = {name for name in inner if _is_module(name)}
             found |= modules | ({node.module} if len(modules) < len(inner) else set())
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= _shelved(node.value)
     # `import qbayes as qb` is the public names.
     return found | ({"qbayes.api"} if "qbayes" in found else set())
+
+
+def _shelved(name: str) -> set[str]:
+    """The modules of a package that is named in a text: a shelf imports them when it is asked."""
+    folder = (ROOT / "src").joinpath(*name.split("."))
+    if not name.startswith("qbayes.") or not (folder / "__init__.py").is_file():
+        return set()
+    return {_module(path) for path in folder.glob("*.py")} - {name}
 
 
 def _is_module(name: str) -> bool:
