@@ -96,6 +96,22 @@ def test_evaluate_prints_clean_shifted_and_confusion_scores(cli: Cli, digits_pos
     assert METRICS["ece_per_batch"].label in told.out
 
 
+def test_evaluate_shifts_and_confuses_chosen_rows(cli: Cli, digits_posterior: Path) -> None:
+    chosen = ("--shift-rows", 40, "--ood-rows", 30)
+    told = cli("evaluate", digits_posterior, "--draws", 2, *chosen)
+    assert told.code == 0
+    assert "shifted were 40 of the rows" in " ".join(told.out.split())
+    as_json = cli("evaluate", digits_posterior, "--draws", 2, *chosen, "--json").json
+    expected = qb.evaluate(
+        qb.load_posterior(digits_posterior), qb.load_task("digits"), draws=2, shift_rows=40, ood_rows=30
+    )
+    assert (as_json["unshifted"], as_json["confusion"]) == (expected.unshifted, expected.confusion)
+    assert as_json["shifted"]["rotation"]["5"] == expected.shifted["rotation"][5]
+    refused = cli("evaluate", digits_posterior, "--shift-rows", 100_000)
+    assert refused.code == 2
+    assert "shift_rows must be at most the number of rows that there are" in " ".join(refused.err.split())
+
+
 def test_evaluate_uses_the_recorded_options_of_the_task(cli: Cli, diabetes_posterior: Path) -> None:
     recorded = cli("evaluate", diabetes_posterior, "--draws", 2, "--json")
     other = cli("evaluate", diabetes_posterior, "--draws", 2, "--json", "--task-set", "split=3")

@@ -369,6 +369,16 @@ def test_c8_counts_the_rise_from_clean_data() -> None:
     assert verdict(8, rows).verdict == FAILS
 
 
+def test_c8_counts_the_rise_from_the_rows_that_were_shifted() -> None:
+    """Of a choice of rows the clean score is its own; other numbers of rows are not set against it."""
+    rows = [{**one, "unshifted/ece": 0.01, "shift_rows": 2000} for one in c8(0.4, 0.2)]
+    moved = [{**one, "ece": 0.35} if one["method"] == "pointwise" else one for one in rows]
+    assert verdict(8, moved).verdict == HOLDS
+    assert {round(line.value, 6) for line in verdict(8, moved).table} == {20.0}
+    other = [{**one, "shift_rows": 500} if one["method"] == "pointwise" else one for one in rows]
+    assert verdict(8, other).verdict == OPEN
+
+
 def test_c9() -> None:
     def rows(**quantised: float) -> Rows:
         return classified("mcd", **shifted(0.1)) + classified("mcd", (8, 7), **shifted(0.1, **quantised))

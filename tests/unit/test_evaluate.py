@@ -22,6 +22,7 @@ from qbayes.metrics import (
     metric,
     regression,
 )
+from qbayes.metrics.choice import chosen
 from qbayes.metrics.evaluate import Predicts
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from qbayes.tasks.base import Task
@@ -40,6 +41,8 @@ CLASSIFICATION = (
     "mutual_information",
 )
 REGRESSION = ("rmse", "nll", "nll_moment_matched", "crps", "coverage_90", "interval_width_90")
+# the five rows of 1,000 whose word is smallest.
+FIRST_OF_1000 = [189, 197, 217, 338, 634]
 CONFUSION = ("entropy", "mutual_information", "auroc", "aupr", "fpr95", "auroc_mutual_information")
 
 
@@ -257,3 +260,97 @@ def test_damaged_scores_are_refused(damage: dict[str, object]) -> None:
     data = {} if not damage else Scores({"error": 0.1}).to_json() | damage
     with pytest.raises(BadInput, match="scores must hold"):
         Scores.from_json(data)
+
+
+def only(task: Task, kept: Tensor) -> Task:
+    """A task whose test rows are the chosen ones alone."""
+    x, y = whole(task)
+    labels = np.arange(20) % CLASSES
+    return Task.from_arrays(
+        images(20, 0), labels, x[kept], y[kept], kind="classification", input_range=task.input_range
+    )
+
+
+@pytest.mark.parametrize("batch_size", [7, 64])
+def test_chosen_rows_are_scored_as_a_test_set_of_their_own(batch_size: int) -> None:
+    """Under every shift, and without: the same rows, the same noise."""
+    task, posterior = image_task(), ImagePosterior()
+    some = evaluate(posterior, task, DRAWS, batch_size=batch_size, confusion=False, shift_rows=30)
+    alone = evaluate(posterior, only(task, chosen(70, 30)), DRAWS, confusion=False)
+    assert some.shifted.keys() == alone.shifted.keys()
+    for name, levels in alone.shifted.items():
+        for level, numbers in levels.items():
+            assert some.shifted[name][level] == pytest.approx(numbers)
+    assert some.unshifted == pytest.approx(alone.clean)
+    everything = evaluate(posterior, task, DRAWS, batch_size=batch_size, confusion=False)
+    assert some.clean == everything.clean, "clean scores are of all rows"
+    assert some.shifted["rotation"] != everything.shifted["rotation"]
+    assert (some.meta["rows"], some.meta["shift_rows"]) == (70, 30)
+
+
+def test_chosen_confusion_rows_are_scored_alone() -> None:
+    task, posterior = image_task(), ImagePosterior()
+    each: dict[str, Tensor] = {}
+    some = evaluate(posterior, task, DRAWS, shifts=False, ood_rows=10, each_row=each)
+    x, confusing = whole(task)[0], next(iter(task.confusion_batches(100)))[chosen(25, 10)]
+    inside, outside = posterior.predict(x, DRAWS), posterior.predict(confusing, DRAWS)
+    assert some.confusion["auroc"] == detection.auroc(inside.entropy, outside.entropy)
+    assert some.confusion["entropy"] == pytest.approx(outside.entropy.mean().item())
+    assert len(each["confusion_entropy"]) == some.meta["ood_rows"] == 10
+    assert len(each["nll"]) == 70
+
+
+def test_all_rows_are_a_choice_too_and_no_choice_leaves_no_trace() -> None:
+    task, posterior = image_task(), ImagePosterior()
+    plain = evaluate(posterior, task, DRAWS)
+    full = evaluate(posterior, task, DRAWS, shift_rows=70, ood_rows=25)
+    assert full.unshifted == full.clean == plain.clean
+    assert (full.shifted, full.confusion) == (plain.shifted, plain.confusion)
+    assert plain.unshifted == {}
+    assert "unshifted" not in plain.to_json()
+    assert not {"shift_rows", "ood_rows"} & plain.meta.keys()
+    assert not any(name.startswith("unshifted") for name in plain.flat())
+    assert full.flat()["unshifted/ece"] == full.clean["ece"]
+    assert Scores.from_json(json.loads(json.dumps(full.to_json()))) == full
+
+
+def test_a_choice_does_not_follow_the_order_of_the_rows() -> None:
+    there, rows = 10_000, 1_000
+    kept = chosen(there, rows)
+    assert kept.tolist() == sorted(set(kept.tolist()))
+    assert (len(kept), int(kept.min()) >= 0, int(kept.max()) < there) == (rows, True, True)
+    assert set(chosen(there, 100).tolist()) <= set(kept.tolist())
+    # of ten classes, one after the other, each tenth has about a tenth of the choice: eight deviations.
+    counts = torch.bincount(kept // 1_000, minlength=10)
+    assert (counts - 100).abs().max() < 8 * math.sqrt(1_000 * 0.1 * 0.9 * 0.9)
+    # what was published of a choice stays of these rows.
+    assert chosen(1_000, 5).tolist() == FIRST_OF_1000
+
+
+WRONG_ROWS = [
+    ({"shift_rows": 0}, "at least 1"),
+    ({"shift_rows": -3}, "at least 1"),
+    ({"shift_rows": True}, "at least 1"),
+    ({"ood_rows": 2.5}, "at least 1"),
+    ({"shift_rows": 71}, "71 of 70 rows of the split 'test'"),
+    ({"ood_rows": 26}, "26 of 25 rows of the confusion data"),
+]
+
+
+@pytest.mark.parametrize(("rows", "said"), WRONG_ROWS)
+def test_a_number_of_rows_that_is_none_is_refused_before_anything_is_predicted(
+    rows: dict[str, Any], said: str
+) -> None:
+    class Silent(ImagePosterior):
+        def predict(self, x: Tensor, draws: int = 20, seed: int = 0, *, first_row: int = 0) -> Predictive:
+            raise AssertionError("predicted")
+
+    with pytest.raises(BadInput) as refused:
+        evaluate(Silent(), image_task(), DRAWS, **rows)
+    assert said in str(refused.value)
+    assert f"leave {next(iter(rows))} out" in refused.value.do
+
+
+def test_numbers_of_rows_that_nothing_is_scored_on_are_no_matter() -> None:
+    scores = evaluate(ImagePosterior(), image_task(), DRAWS, shifts=False, confusion=False, shift_rows=9999)
+    assert (scores.shifted, scores.unshifted) == ({}, {})

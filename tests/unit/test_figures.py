@@ -323,6 +323,12 @@ def test_shifts_start_at_the_clean_score_and_follow_the_levels(images: Frame) ->
     assert {chart.choices["shift"] for chart in charts} == {name.replace("_", " ") for name in LEVELS}
 
 
+def test_shifts_of_a_choice_of_rows_start_at_the_clean_score_of_that_choice() -> None:
+    rows = [{**row, "unshifted/error": 0.5, "shift_rows": 100} for row in image_rows(precisions=[(8, 7)])]
+    chart = chosen(charts_of("shifts", frame_of(rows)), shift="rotation", metric="error", precision="W8A7")
+    assert line(chart, "bbb").y[0] == pytest.approx(50)
+
+
 def test_shifts_are_drawn_where_only_some_runs_have_them() -> None:
     """A study may shift its images for float and eight bits alone; the first row need not be such a one."""
     rows = [

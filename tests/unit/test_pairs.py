@@ -347,3 +347,25 @@ def test_options_come_from_the_axis_or_the_scheme() -> None:
         "exact",
         None,
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "column"), [("rotation/3/ece", "shift_rows"), ("confusion/auroc", "ood_rows")]
+)
+def test_scores_of_other_rows_have_no_difference(metric: str, column: str) -> None:
+    def pair(*counts: dict[str, int]) -> Pair:
+        (made,) = paired(
+            study(
+                [
+                    row("mcd", bits, **{metric: 0.5, "error": 0.1}, **count)
+                    for bits, count in zip((None, (8, 7)), counts, strict=True)
+                ]
+            )
+        )
+        return made
+
+    assert differences([pair({}, {})], metric) == {(None, 0): 0.0}
+    assert differences([pair({column: 100}, {column: 100})], metric) == {(None, 0): 0.0}
+    for counts in (({column: 100}, {}), ({column: 100}, {column: 200})):
+        assert differences([pair(*counts)], metric) == {}
+        assert differences([pair(*counts)], "error") == {(None, 0): 0.0}, "clean scores are of all rows"

@@ -89,6 +89,7 @@ CHANGES = [
     ("quantise.match", True, 1),
     ("evaluate.draws", 5, 3),
     ("evaluate.seed", 1, 3),
+    ("evaluate.ood_rows", 100, 3),
     ("evaluate.backend", "onednn", 3),
 ]
 
@@ -111,6 +112,24 @@ def test_spelling_out_a_default_changes_no_key() -> None:
     assert keys_of(changed("precision", "W4A4")) == base
     assert keys_of(changed("quantise.blend", 0.0)) == base
     assert keys_of(changed("quantise.match", False)) == base
+
+
+def test_rows_of_a_choice_count_where_something_is_scored_on_them() -> None:
+    with_shifts = changed("evaluate.shifts", True)
+    chosen = copy.deepcopy(with_shifts)
+    chosen["run"]["evaluate"]["shift_rows"] = 100
+    assert keys_of(chosen).program == keys_of(with_shifts).program
+    assert keys_of(chosen).scores != keys_of(with_shifts).scores
+    assert keys_of(changed("evaluate.shift_rows", 100)) == keys_of(CONTENT), "nothing is shifted"
+
+
+def test_more_rows_than_there_are_are_refused_before_anything_runs() -> None:
+    content = changed("evaluate.shifts", True)
+    content["run"]["evaluate"]["shift_rows"] = 450
+    with pytest.raises(BadInput, match=r"450 of 449 rows of the split 'test' of task 'digits'"):
+        keys_of(content)
+    content["run"]["evaluate"]["shift_rows"] = 449
+    keys_of(content)
 
 
 @pytest.mark.parametrize("quantise", [{"mixed": "bit_operations"}, {}], ids=["bits by layer", "bits by name"])

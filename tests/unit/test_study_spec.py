@@ -116,6 +116,8 @@ WRONG = {
     "quantise": (RUN + "quantise = {epoch = 3}\n", "[run] quantise", "epochs"),
     "evaluate": (RUN + "evaluate = {draw = 3}\n", "[run] evaluate", "draws"),
     "no draws": (RUN + "evaluate = {draws = 0}\n", "draws must be from 1 to 100,000", "20"),
+    "no rows": (RUN + "evaluate = {shift_rows = 0}\n", "shift_rows must be a whole number", "leave"),
+    "share of rows": (RUN + "evaluate = {ood_rows = 0.5}\n", "ood_rows must be a whole number", "leave"),
     "type": (RUN + 'evaluate = {shifts = "yes"}\n', "shifts must be of type bool", "True"),
     "backend": (RUN + 'evaluate = {backend = "onedn"}\n', "backend", "onednn"),
     "seed": (RUN + "seed = -1\n", "[run] seed", ""),

@@ -36,6 +36,12 @@ def evaluate(
     confusion: Annotated[
         bool, typer.Option("--confusion/--no-confusion", help="Scores against confusion data.")
     ] = True,
+    shift_rows: Annotated[
+        int | None, typer.Option(help="Rows that are shifted, a fixed choice; by default all.")
+    ] = None,
+    ood_rows: Annotated[
+        int | None, typer.Option(help="Confusion rows, a fixed choice; by default all.")
+    ] = None,
     backend: options.BackendName = None,
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
@@ -69,6 +75,8 @@ def evaluate(
         split=split,
         shifts=shifts,
         confusion=confusion,
+        shift_rows=shift_rows,
+        ood_rows=ood_rows,
         meta={"folder": str(posterior), **how_it_runs(loaded)},
     )
     document = scores.to_json()
@@ -113,6 +121,8 @@ def _print_scores(scores: "Scores") -> None:
     console.print(_column("clean", scores.clean, ""))
     for name in scores.shifted:
         console.print(_levels(name, scores))
+    if scores.unshifted:
+        console.print(f"shifted were {meta['shift_rows']:,} of the rows: 'none' is what these score")
     if scores.confusion:
         console.print(_column(f"against {meta['confusion']}", scores.confusion, "confusion/"))
 
@@ -132,7 +142,7 @@ def _levels(name: str, scores: "Scores") -> "Table":
     from qbayes.tasks.shifts import LEVELS
 
     table = _table(f"under {name}", ["score", "none", *(f"{amount:g}" for amount in LEVELS[name])])
-    for key, clean in scores.clean.items():
+    for key, clean in (scores.unshifted or scores.clean).items():
         show = metric(key).show
         levels = (numbers[key] for _, numbers in sorted(scores.shifted[name].items()))
         table.add_row(metric(key).label, show(clean), *map(show, levels))

@@ -1,6 +1,7 @@
 """``evaluate``: clean, shifted and confusion scores of anything that predicts, in one call."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from numbers import Integral
 from typing import Any, Protocol, final
 
@@ -10,12 +11,15 @@ from torch import Tensor
 from qbayes import noise
 from qbayes.errors import BadInput, RunFailed, unknown_name
 from qbayes.metrics import detection
+from qbayes.metrics.choice import check_count, check_enough, chosen, take
 from qbayes.metrics.rows import ROWS, Rows
 from qbayes.metrics.scores import Numbers, Scores
 from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.signature import Signature
 from qbayes.provenance import versions
 from qbayes.tasks.shifts import LEVELS, Level, shift
+
+Batch = tuple[Tensor, Tensor]
 
 
 class Predicts(Protocol):
@@ -53,6 +57,8 @@ def evaluate(
     split: str = "test",
     shifts: bool = True,
     confusion: bool = True,
+    shift_rows: int | None = None,
+    ood_rows: int | None = None,
     meta: Mapping[str, Any] | None = None,
     each_row: dict[str, Tensor] | None = None,
 ) -> Scores:
@@ -60,8 +66,30 @@ def evaluate(
 
     The index of a row continues over the batches, so that its noise, and with it every score, does not depend
     on ``batch_size``; shifted rows see the noise of the clean ones, so that differences are paired.
-    ``meta`` is added to what the scores record about themselves; ``each_row`` takes what was found for every
-    clean row (float32; ``correct`` is uint8) and confusion row, for intervals by resampling.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit(qb.network("mlp", task), task, qb.method("mcd"), qb.Budget(epochs=1), seed=0)
+        >>> scores = qb.evaluate(posterior, task, draws=5, shift_rows=100)
+        >>> rise = scores.shifted["rotation"][3]["ece"] - scores.unshifted["ece"]
+
+    Args:
+        posterior: What predicts.
+        task: What it is scored on.
+        draws: Draws from the posterior.
+        seed: Key of the noise.
+        batch_size: Rows that are predicted at once.
+        split: ``train``, ``validation`` or ``test``.
+        shifts: Whether the task's shifts are scored.
+        confusion: Whether the task's confusion data are scored.
+        shift_rows: How many rows of the split are shifted, in a fixed choice that is the same in every
+            run; all of them where it is not given. ``Scores.unshifted`` then holds the scores of these rows
+            without a shift, with the noise that they have under every shift.
+        ood_rows: How many confusion rows are scored, in such a choice; all of them where it is not given.
+        meta: Added to what the scores record about themselves.
+        each_row: Takes what was found for every clean row (float32; ``correct`` is uint8) and confusion row,
+            for intervals by resampling.
     """
     if not all(isinstance(count, Integral) and count >= 1 for count in (draws, batch_size)):
         raise BadInput(
@@ -69,14 +97,24 @@ def evaluate(
             f"draws={draws!r}, batch_size={batch_size!r}",
             "try draws=20, batch_size=2048",
         )
+    check_count("shift_rows", shift_rows)
+    check_count("ood_rows", ood_rows)
     _check_fits(posterior, task)
     run = _Run(posterior, task, int(draws), noise.check_seed(seed), int(batch_size), split)
-    clean = run.rows("clean rows", lambda x: x)
+    under = task.shifts if shifts else ()
+    against = confusion and task.confusion_name is not None
+    # what is asked for in vain is refused before anything is predicted.
+    if under and shift_rows is not None:
+        run.choose_shifted(int(shift_rows))
+    if against and ood_rows is not None:
+        run.choose_confusion(int(ood_rows))
+    clean = run.rows("clean rows", run.whole(), _same)
     found = Scores(
         clean=clean.scores(),
-        shifted={name: run.shifted(name) for name in task.shifts} if shifts else {},
-        confusion=run.confusion(clean) if confusion and task.confusion_name is not None else {},
+        shifted={name: run.shifted(name) for name in under},
+        confusion=run.confusion(clean) if against else {},
         meta=run.meta(clean) | dict(meta or {}),
+        unshifted=run.unshifted() if run.chosen is not None else {},
     )
     if each_row is not None:
         each_row.update(clean.each() | run.confusion_rows)
@@ -107,14 +145,41 @@ class _Run:
         self.posterior, self.task, self.draws, self.seed = posterior, task, draws, seed
         self.batch_size, self.split = batch_size, split
         self.confusion_rows: dict[str, Tensor] = {}
+        # the rows that are shifted and those of the confusion data, where not all of them are scored.
+        self.chosen: Batch | None = None
+        self.chosen_confusion: Tensor | None = None
 
-    def rows(self, what: str, change: Callable[[Tensor], Tensor]) -> Rows:
-        """Predictions for the split's rows after ``change``, with their targets."""
+    def choose_shifted(self, rows: int) -> None:
+        where = f"the split '{self.split}' of task '{self.task.name}'"
+        there = sum(len(x) for x, _ in self.whole())
+        check_enough("shift_rows", rows, there, where)
+        x, y = take(self.whole(), chosen(there, rows))
+        self.chosen = x, y
+
+    def choose_confusion(self, rows: int) -> None:
+        there = sum(map(len, self.task.confusion_batches(self.batch_size)))
+        check_enough("ood_rows", rows, there, f"the confusion data of task '{self.task.name}'")
+        batches = ((x,) for x in self.task.confusion_batches(self.batch_size))
+        (self.chosen_confusion,) = take(batches, chosen(there, rows))
+
+    def whole(self) -> Iterable[Batch]:
+        """All rows of the split."""
+        return self.task.batches(self.split, self.batch_size)
+
+    def shiftable(self) -> Iterable[Batch]:
+        """The rows that are shifted."""
+        if self.chosen is None:
+            return self.whole()
+        x, y = self.chosen
+        return zip(x.split(self.batch_size), y.split(self.batch_size), strict=True)
+
+    def rows(self, what: str, batches: Iterable[Batch], change: Callable[[Tensor], Tensor]) -> Rows:
+        """Predictions for rows after ``change``, with their targets."""
         if self.task.kind not in ROWS:
             raise unknown_name("kind of task", self.task.kind, ROWS)
         rows = ROWS[self.task.kind]()
         first_row = 0
-        for x, y in self.task.batches(self.split, self.batch_size):
+        for x, y in batches:
             rows.add(self._predict(change(x), first_row, what), y.cpu())
             first_row += len(x)
         if first_row == 0:
@@ -129,19 +194,24 @@ class _Run:
                 "give the task input_range=(black, white) in raw units, or evaluate with shifts=False",
             )
         low, high = self.task.input_range
-        return {
-            level: self.rows(
-                f"rows under {name} at level {level}",
-                lambda x, level=level: shift(x, name, level, low, high),
-            ).scores()
-            for level in range(1, len(LEVELS[name]) + 1)
-        }
+        found: dict[int, Numbers] = {}
+        for level in range(1, len(LEVELS[name]) + 1):
+            change = partial(shift, name=name, level=level, low=low, high=high)
+            rows = self.rows(f"rows under {name} at level {level}", self.shiftable(), change)
+            found[level] = rows.scores()
+        return found
+
+    def unshifted(self) -> Numbers:
+        """What the rows that are shifted score without a shift, by the same noise."""
+        return self.rows("rows without a shift", self.shiftable(), _same).scores()
 
     def confusion(self, test: Rows) -> Numbers:
         """Uncertainty on the confusion rows, and how well it tells them from the ``test`` rows."""
         parts: list[tuple[Tensor, Tensor]] = []
         first_row = 0
-        for x in self.task.confusion_batches(self.batch_size):
+        kept = self.chosen_confusion
+        every = self.task.confusion_batches(self.batch_size) if kept is None else kept.split(self.batch_size)
+        for x in every:
             prediction = self._predict(x, first_row, "confusion rows")
             parts.append((prediction.entropy.cpu(), prediction.mutual_information.cpu()))
             first_row += len(x)
@@ -171,6 +241,7 @@ class _Run:
             "confusion": self.task.confusion_name,
             "split": self.split,
             "rows": len(rows),
+            **self._numbers_of_rows(),
             "method": provenance.get("method"),
             "posterior": provenance,
             "draws": self.draws,
@@ -178,6 +249,12 @@ class _Run:
             "device": str(getattr(self.posterior, "device", "unknown")),
             "versions": versions(),
         }
+
+    def _numbers_of_rows(self) -> dict[str, int]:
+        """How many rows were scored under each shift, and of the confusion data, where not all were."""
+        shifted, confusing = self.chosen, self.chosen_confusion
+        found = {} if shifted is None else {"shift_rows": len(shifted[0])}
+        return found if confusing is None else {**found, "ood_rows": len(confusing)}
 
     def _predict(self, x: Tensor, first_row: int, what: str) -> Predictive:
         prediction = self.posterior.predict(x, draws=self.draws, seed=self.seed, first_row=first_row)
@@ -189,6 +266,10 @@ class _Run:
             )
         _check_finite(prediction, first_row, what)
         return prediction
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
 
 
 def _check_finite(prediction: Predictive, first_row: int, what: str) -> None:

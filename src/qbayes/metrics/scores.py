@@ -8,6 +8,8 @@ from typing import Any, Literal
 from qbayes.errors import BadInput, unknown_name
 
 Numbers = dict[str, float]
+# the place of the scores of rows that are shifted elsewhere.
+UNSHIFTED = "unshifted"
 # what is behind these is no place where a score was taken.
 _WHOLE = ("confusion/", "spread/", "deviation/")
 # JSON has no such numbers: the NLL of a label that was given probability 0 is written as "inf".
@@ -88,15 +90,17 @@ class Scores:
 
     ``shifted[shift][level]`` holds the scores at level 1 … 5; ``confusion`` those of telling test from
     confusion data; ``meta`` what was evaluated and how (task, split, rows, draws, seed, versions, …).
+    ``unshifted`` is there where not all rows were shifted: the scores of those that were, without a shift.
     """
 
     clean: Numbers
     shifted: dict[str, dict[int, Numbers]] = field(default_factory=dict[str, dict[int, Numbers]])
     confusion: Numbers = field(default_factory=dict[str, float])
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
+    unshifted: Numbers = field(default_factory=dict[str, float])
 
     def flat(self) -> Numbers:
-        """One name a number: ``error``, ``rotation/3/error``, ``confusion/auroc``."""
+        """One name a number: ``error``, ``rotation/3/error``, ``unshifted/error``, ``confusion/auroc``."""
         shifted = {
             f"{shift}/{level}/{name}": value
             for shift, levels in self.shifted.items()
@@ -104,7 +108,8 @@ class Scores:
             for name, value in numbers.items()
         }
         confusion = {f"confusion/{name}": value for name, value in self.confusion.items()}
-        return self.clean | shifted | confusion
+        unshifted = {f"{UNSHIFTED}/{name}": value for name, value in self.unshifted.items()}
+        return self.clean | shifted | unshifted | confusion
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -114,6 +119,7 @@ class Scores:
                 for shift, levels in self.shifted.items()
             },
             "confusion": written(self.confusion),
+            **({"unshifted": written(self.unshifted)} if self.unshifted else {}),
             "meta": self.meta,
         }
 
@@ -128,6 +134,7 @@ class Scores:
                 },
                 confusion=_read(data["confusion"]),
                 meta=dict(data["meta"]),
+                unshifted=_read(data.get("unshifted", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
             raise BadInput(

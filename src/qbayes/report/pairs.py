@@ -12,14 +12,16 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from qbayes.metrics.scores import UNSHIFTED
 from qbayes.metrics.scores import metric as metric_named
 from qbayes.report.bootstrap import Estimate, Unit, estimate, resampled_means, several_folds
 from qbayes.report.frame import AXIS, Details, Frame, Row, axes
+from qbayes.tasks.shifts import LEVELS
 
 BINS = 10  # as in qbayes.metrics.calibration.ece
 EVALUATION = f"{AXIS}evaluate."
 # told by columns of their own; and what adds scores without changing the others.
-_NO_CONDITION = ("draws", "backend", "shifts", "confusion", "agreement")
+_NO_CONDITION = ("draws", "backend", "shifts", "confusion", "agreement", "shift_rows", "ood_rows")
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,10 @@ class Pair:
         return unit(self.quantised)
 
     def has(self, metric: str) -> bool:
-        """Whether both runs were scored by it."""
-        return metric in self.quantised and metric in self.float
+        """Whether both runs were scored by it, on the same rows."""
+        rows = rows_of(metric)
+        alike = rows is None or self.quantised.get(rows) == self.float.get(rows)
+        return alike and metric in self.quantised and metric in self.float
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,19 @@ class Statistic:
     columns: Callable[[Details], np.ndarray]
     finish: Callable[[np.ndarray], np.ndarray]
     needs: tuple[str, ...]
+
+
+def rows_of(metric: str) -> str | None:
+    """The column with the number of rows that a score is of, where not all may have been scored.
+
+    A choice of as many rows is the same choice. Rows of older studies have no such column: all were scored.
+    """
+    place, _, name = metric.rpartition("/")
+    if not name or not place:
+        return None
+    if place == "confusion":
+        return "ood_rows"
+    return "shift_rows" if place == UNSHIFTED or place.partition("/")[0] in LEVELS else None
 
 
 def is_float(row: Row) -> bool:

@@ -107,6 +107,8 @@ class Answers:
             split=values["split"],
             shifts=values["shifts"],
             confusion=values["confusion"],
+            shift_rows=values.get("shift_rows"),
+            ood_rows=values.get("ood_rows"),
             each_row=each,
         )
         deployed = self.float() if run["precision"] == FLOAT else self.program()

@@ -11,7 +11,15 @@ from qbayes.integer.program import Program
 from qbayes.metrics import Scores
 from qbayes.metrics.scores import written
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.study.sections import FLOAT, is_trained, mixed_of, named, precision_of, scheme_of
+from qbayes.study.sections import (
+    FLOAT,
+    ROWS_OF,
+    is_trained,
+    mixed_of,
+    named,
+    precision_of,
+    scheme_of,
+)
 from qbayes.study.spread import weight_spread
 from qbayes.study.stages import evaluate_values
 from qbayes.tasks import Task
@@ -67,6 +75,7 @@ def measured_row(
         **_size(deployed),
         **(weight_spread(deployed) if isinstance(deployed, NetworkPosterior) else {}),
         "test_rows": found.meta["rows"],
+        **{name: found.meta[name] for name in ROWS_OF if name in found.meta},
         "classes": _classes(task),
         "target_deviation": _deviation(task, str(evaluate_values(run)["split"])),
         **_agreement(run, deployed, task),

@@ -13,6 +13,7 @@ from typing import Any
 from qbayes.errors import BadInput, unknown_name
 from qbayes.integer.backends.base import BACKENDS
 from qbayes.methods import METHODS, make_method
+from qbayes.metrics.choice import check_count
 from qbayes.mixed.costs import KINDS
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
@@ -36,6 +37,8 @@ EVALUATE: Mapping[str, Any] = {
     "backend": "reference",
     "agreement": False,
 }
+# numbers of rows: unset, all of them are scored.
+ROWS_OF: Mapping[str, str] = {"shift_rows": "shifts", "ood_rows": "confusion"}
 # draws of an evaluation, and rows at once.
 _MOST: Mapping[str, int] = {"draws": 100_000, "batch_size": 1 << 24}
 _MOST_THREADS = 1024
@@ -137,8 +140,11 @@ def _check_quantise(value: Any) -> None:
 def _check_evaluate(value: Any) -> None:
     settings = table(value, "evaluate")
     for key, given in settings.items():
+        if key in ROWS_OF:
+            check_count(key, given)
+            continue
         if key not in EVALUATE:
-            raise unknown_name("key of evaluate", key, EVALUATE)
+            raise unknown_name("key of evaluate", key, (*EVALUATE, *ROWS_OF))
         wanted = type(EVALUATE[key])
         if type(given) is not wanted:
             raise BadInput(f"{key} must be of type {wanted.__name__}", f"{given!r}", f"try {EVALUATE[key]!r}")

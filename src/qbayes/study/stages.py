@@ -16,6 +16,7 @@ import torch
 
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
+from qbayes.metrics.choice import check_enough
 from qbayes.quant.match import check_match
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_blend
@@ -25,6 +26,7 @@ from qbayes.study.sections import (
     FLOAT,
     MIXED,
     OF_THE_START,
+    ROWS_OF,
     START,
     mixed_of,
     named,
@@ -43,6 +45,8 @@ STAGES = ("float", "quantised", "program", "scores")
 # raised when the same values give another result: what was stored under the old version is made anew.
 VERSIONS: Mapping[str, int] = {"float": 2, "quantised": 4, "program": 1, "scores": 2}
 _DIGITS = 16
+CONFUSION = "confusion"
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,9 @@ class Facts:
     outputs: tuple[int, ...]
     # where it is trained on: it decides the arithmetic.
     device: torch.device
+    # rows of each split, and of the confusion data where there are any.
+    rows: Mapping[str, int]
+    shifted: bool
 
 
 class Tasks:
@@ -97,7 +104,15 @@ class Tasks:
             task = self.load(section)
             shape, outputs = tuple(task.signature.input_shape), outputs_of(task)
             self._facts[key] = Facts(
-                task.name, task.kind, task.fingerprint, task.train_rows, shape, outputs, self._device
+                task.name,
+                task.kind,
+                task.fingerprint,
+                task.train_rows,
+                shape,
+                outputs,
+                self._device,
+                _rows_of(task),
+                bool(task.shifts),
             )
         return self._facts[key]
 
@@ -146,7 +161,9 @@ class Resolver:
     def _scores(self, of: str, evaluate: str, run: Mapping[str, Any]) -> str:
         parts = ("scores", of, evaluate)
         if parts not in self._hashed:
-            self._hashed[parts] = digest("scores", {"of": of, "evaluate": evaluate_values(run)})
+            values = evaluate_values(run)
+            _check_rows(values, self._tasks.facts(run["task"]))
+            self._hashed[parts] = digest("scores", {"of": of, "evaluate": values})
         return self._hashed[parts]
 
     def _once(self, parts: tuple[str, ...], values: Mapping[str, Any]) -> str:
@@ -160,6 +177,26 @@ class Resolver:
         if held is None or held[0] is not value:
             held = self._texts[id(value)] = (value, canonical(value))
         return held[1]
+
+
+def _rows_of(task: Task) -> dict[str, int]:
+    found = {split: sum(len(x) for x, _ in task.batches(split, _AT_ONCE)) for split in task.splits}
+    if task.confusion_name is not None:
+        found[CONFUSION] = sum(map(len, task.confusion_batches(_AT_ONCE)))
+    return found
+
+
+def _check_rows(values: Mapping[str, Any], facts: Facts) -> None:
+    """More rows than there are must be refused here: scores come after hours of training."""
+    split = values["split"]
+    shifted = facts.rows.get(split) if facts.shifted else None
+    places = {
+        "shift_rows": (shifted, f"the split '{split}' of task '{facts.name}'"),
+        "ood_rows": (facts.rows.get(CONFUSION), f"the confusion data of task '{facts.name}'"),
+    }
+    for name, (there, where) in places.items():
+        if there is not None and name in values:
+            check_enough(name, values[name], there, where)
 
 
 def method_and_budget(run: Mapping[str, Any], facts: Facts) -> tuple[Method, Budget]:
@@ -223,6 +260,10 @@ def _precision_values(precision: Precision, mixed: str | None) -> dict[str, Any]
 def evaluate_values(run: Mapping[str, Any]) -> dict[str, Any]:
     """What is evaluated how; the backend and its agreement do not concern a float run."""
     whole = {**EVALUATE, **run["evaluate"]}
+    for rows, scored in ROWS_OF.items():
+        # a number of rows that nothing is scored on leaves the keys as they are without it.
+        if not whole[scored]:
+            whole.pop(rows, None)
     if run["precision"] == FLOAT:
         whole.pop("backend")
         whole.pop("agreement")

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from qbayes.metrics.scores import UNSHIFTED
 from qbayes.report.bootstrap import Unit, estimate
 from qbayes.report.cells import POINTWISE, Cell, by_method, preferred
 from qbayes.report.claims.base import CLAIMS, Above, Comparison, Verdict, conclude, judged
@@ -50,9 +51,17 @@ def _compared(pointwise: Cell, bayesian: Cell) -> list[Comparison]:
 
 
 def rises(cell: Cell, shift: str, side: Side) -> dict[Unit, float]:
-    """Points of ECE that a shift adds, the mean over its levels, for each run."""
-    clean = cell.values("ece", side)
+    """Points of ECE that a shift adds, the mean over its levels, for each run.
+
+    Where not all rows were shifted, the clean ECE is that of the rows that were. Rises on other numbers of
+    rows are rises of other runs: they are not set against each other.
+    """
+    clean = cell.values("ece", side) | cell.values(f"{UNSHIFTED}/ece", side)
+    rows = cell.values("shift_rows", side)
     levels = [cell.values(f"{shift}/{level}/ece", side) for level in range(1, len(LEVELS[shift]) + 1)]
     shared = set(clean).intersection(*levels)
     means = {which: float(np.mean([some[which] for some in levels])) for which in shared}
-    return {which: 100 * (mean - clean[which]) for which, mean in means.items()}
+    return {
+        (*which, ("shift_rows", rows.get(which))): 100 * (mean - clean[which])
+        for which, mean in means.items()
+    }

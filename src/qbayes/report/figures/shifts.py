@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from qbayes.metrics.scores import UNSHIFTED
 from qbayes.report.chart import FLOAT, Chart
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
 from qbayes.report.figures.groups import Group, groups_of, precision_order
@@ -56,15 +57,22 @@ def _panels(group: Group) -> dict[str, dict[str, Repeats]]:
     return {name: methods for name, methods in panels.items() if methods}
 
 
+def _clean(some: Repeats, metric: str) -> str:
+    """Where not all rows were shifted, the clean score is that of the rows that were."""
+    chosen = f"{UNSHIFTED}/{metric}"
+    return chosen if any(chosen in row for row in some.rows) else metric
+
+
 def _chart(
     group: Group, precision: str, methods: Mapping[str, Repeats], shift: str, metric: str
 ) -> list[Chart]:
     about, written = UNITS[shift]
     categories = ("clean", *(written.format(level) for level in LEVELS[shift]))
-    columns = (metric, *(f"{shift}/{level}/{metric}" for level in range(1, len(LEVELS[shift]) + 1)))
+    levels_of = [f"{shift}/{level}/{metric}" for level in range(1, len(LEVELS[shift]) + 1)]
     made = []
     left_out: dict[str, list[str]] = {}
     for method, some in methods.items():
+        columns = (_clean(some, metric), *levels_of)
         levels = zip(categories, columns, strict=True)
         series, missing = line(method, {x: some.point(column, unit(metric).scale) for x, column in levels})
         if series is not None and len(series.places) > 1:
