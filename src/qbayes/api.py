@@ -18,6 +18,7 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.save import load_posterior as _load_posterior
 from qbayes.posterior.save import save_posterior
+from qbayes.quant.control import fine_tune
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare, requantised
 from qbayes.quant.qat import quantize
@@ -50,6 +51,7 @@ __all__ = [
     "assign_bits",
     "attach",
     "evaluate",
+    "fine_tune",
     "fit",
     "load",
     "load_posterior",

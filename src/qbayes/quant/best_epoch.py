@@ -17,19 +17,23 @@ _VALIDATION_DRAWS = 4
 States = Sequence[Mapping[str, Tensor]]
 
 
-class ValidationLoss:
-    """The mean NLL of the validation rows, in evaluation on codes, averaged over a few draws."""
+Answering = Callable[[nn.Module, Mapping[str, Tensor]], nn.Module]
 
-    def __init__(self, module: nn.Module, task: Task) -> None:
+
+class ValidationLoss:
+    """The mean NLL of the validation rows, averaged over a few draws.
+
+    ``answering`` gives, from a copy of the module in training and a state, what answers in evaluation.
+    """
+
+    def __init__(self, module: nn.Module, task: Task, answering: Answering) -> None:
         # evaluation settles a network: the one in training must not be touched by it.
-        self.task, self.twin = task, copy.deepcopy(module)
+        self.task, self.twin, self.answering = task, copy.deepcopy(module), answering
 
     @torch.no_grad()
     def of(self, state: Mapping[str, Tensor]) -> float:
-        self.twin.train()
-        self.twin.load_state_dict(dict(state))
-        self.twin.eval()
-        posterior = NetworkPosterior(self.twin, [self.twin.state_dict()], self.task.signature)
+        network = self.answering(self.twin, state)
+        posterior = NetworkPosterior(network, [network.state_dict()], self.task.signature)
         total, rows = 0.0, 0
         for x, y in self.task.batches("validation", 2048):
             prediction = posterior.predict(x, _VALIDATION_DRAWS, 0, first_row=rows)

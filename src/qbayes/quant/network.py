@@ -179,6 +179,13 @@ class QuantNetwork(nn.Module):
                 quantizer.calibrating, quantizer.quantizing = False, True
                 quantizer.observing = True
 
+    def without_quantisers(self) -> "QuantNetwork":
+        """From now on no quantiser rounds, looks at data or learns: the folded network in float (itself)."""
+        for _, quantizer in self.quantizers():
+            quantizer.quantizing = quantizer.observing = False
+            quantizer.requires_grad_(False)
+        return self
+
     def observe(self, on: bool) -> bool:
         """Let ranges follow the data in training, or freeze them; gives back ``on``."""
         for _, quantizer in self.quantizers():

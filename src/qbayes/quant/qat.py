@@ -8,6 +8,7 @@ is fine-tuned by itself, with ranges of its own.
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
 from qbayes.quant.precision import Precision
-from qbayes.quant.quantisation import Keep, Quantisation, descent, network_of, settled
+from qbayes.quant.quantisation import Keep, Quantisation, descent, network_of
 from qbayes.quant.recipe import Optimiser, qat_recipe
 from qbayes.quant.teacher import student_state
 from qbayes.tasks import Task
@@ -57,29 +58,27 @@ def quantize(
     ``match`` makes class scores as sharp as the float network's on held-out rows (``qbayes.quant.match``).
     What is not given is as the default recipe has it for this task or its kind (``qbayes.quant.recipe``).
     """
+    told = {"teacher": teacher, "optimiser": optimiser, "equalise": equalise, "blend": blend, "match": match}
+    asked = asked_for(posterior, task, precision, budget, told, seed=seed, keep=keep, freeze=freeze)
+    return quantize_members(asked, device=device, checkpoint=checkpoint, resume=resume, progress=progress)
+
+
+def asked_for(
+    posterior: NetworkPosterior,
+    task: Task,
+    precision: Precision | None,
+    budget: Budget | None,
+    told: Mapping[str, Any],
+    **more: Any,
+) -> Quantisation:
+    """What is asked for, with the default recipe's values in the place of None."""
     known = (task.kind, task.name) if isinstance(task, Task) else ()
     recipe = qat_recipe("default", *known)
     precision = Precision() if precision is None else precision
     if budget is None and isinstance(precision, Precision):
         budget = recipe.settled(precision.fewest_bits)
-    said = {
-        "teacher": teacher,
-        "optimiser": optimiser,
-        "equalise": equalise,
-        "blend": blend,
-        "match": match,
-    }
-    asked = Quantisation(
-        posterior,
-        task,
-        precision,
-        Budget() if budget is None else budget,
-        seed,
-        keep,
-        freeze,
-        **recipe.told(**{name: value for name, value in said.items() if value is not None}),
-    )
-    return quantize_members(asked, device=device, checkpoint=checkpoint, resume=resume, progress=progress)
+    how = recipe.told(**{name: value for name, value in told.items() if value is not None})
+    return Quantisation(posterior, task, precision, Budget() if budget is None else budget, **more, **how)
 
 
 def quantize_members(
@@ -123,8 +122,9 @@ class _Members:
         begins = state_hash(self.module)
         self.asked.calibrate(self.module, index, self.device)
         if self.asked.budget.epochs == 0:
-            return settled(self.module)
-        return settled(self.module, self._trained(index, begins, checkpoint, resume))
+            return self.asked.settled(self.module, index)
+        trained = self._trained(index, begins, checkpoint, resume)
+        return self.asked.settled(self.module, index, trained)
 
     def _trained(self, index: int, begins: str, checkpoint: Path | None, resume: bool) -> dict[str, Tensor]:
         asked, budget, likelihood = self.asked, self.asked.budget, self.asked.likelihood
@@ -133,14 +133,14 @@ class _Members:
             # weights as the rows lie: else each of them, and its gradient, is copied in every step.
             module.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         network = network_of(module)
-        title = f"{asked.precision.label} on {asked.task.name}" + (
+        title = f"{asked.title} on {asked.task.name}" + (
             f", member {index + 1} of {asked.members}" if asked.members > 1 else ""
         )
 
         def loss(network: nn.Module, outputs: Outputs, target: Tensor) -> Tensor:
             return likelihood.nll(outputs, target).mean(-1)
 
-        best = best_of(self.module, asked.task) if asked.keep == "best" else None
+        best = best_of(self.module, asked, index) if asked.keep == "best" else None
         with TrainingProgress(title, budget.epochs, self.progress) as bar:
             loop = Loop(
                 module,
@@ -177,10 +177,19 @@ def last_epoch(epoch: int, epochs: int) -> bool:
     return epoch == epochs
 
 
-def best_of(module: nn.Module, task: Task) -> BestEpoch:
+def best_of(module: nn.Module, asked: Quantisation, member: int) -> BestEpoch:
     """The best epoch of a single network."""
 
     def replace(kept: dict[str, Tensor], state: Mapping[str, Tensor], network: int) -> None:
         kept.update(state)
 
-    return BestEpoch([ValidationLoss(module, task)], lambda state: [student_state(state)], replace)
+    return BestEpoch([validation_loss(module, asked, member)], lambda state: [student_state(state)], replace)
+
+
+def validation_loss(module: nn.Module, asked: Quantisation, member: int) -> ValidationLoss:
+    """Of a member in evaluation: on codes, or in float where nothing is rounded."""
+
+    def answering(twin: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+        return asked.answering(twin, member, state)
+
+    return ValidationLoss(module, asked.task, answering)

@@ -1,7 +1,8 @@
 """What ``quantize`` is asked for, checked: one float posterior, a task, a precision, a budget.
 
 It also holds the steps that its members go through, each alone or in a stack: prepare, calibrate, (train) and
-settle; and makes the quantised posterior of them.
+settle; and makes the quantised posterior of them. Without rounding (``rounds=False``) they are the same steps
+of the same folded network, whose quantisers are off, and end in a float posterior: the control.
 """
 
 import copy
@@ -20,9 +21,8 @@ from qbayes.errors import BadInput, unknown_name
 from qbayes.posterior.likelihood import ConstantNoise, Likelihood
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.save import state_to
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
 from qbayes.provenance import device_name, versions
+from qbayes.quant.checks import check_asked, check_control
 from qbayes.quant.equalise import equalise
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.match import check_match, sharpness
@@ -32,17 +32,18 @@ from qbayes.quant.prepare import quantised_module
 from qbayes.quant.recipe import OPTIMISERS, Optimiser
 from qbayes.quant.teacher import Imitation, Taught, cast_once
 from qbayes.quant.traces import Traces
+from qbayes.quant.unfold import sharpen, unfolded
 from qbayes.tasks import Task
 from qbayes.training.arithmetic import resolve_arithmetic
 from qbayes.training.budget import Budget
 from qbayes.training.loop import derived_seed
 
 Keep = Literal["last", "best"]
-KEEPS = ("last", "best")
 MOMENTUM = 0.9
+# under these names the provenance of a posterior tells of what was trained behind its first training.
+QUANTISED, FINE_TUNED = "quantised", "fine_tuned"
 # rows that set the ranges before training, in batches of the budget's size.
 CALIBRATION_ROWS = 2048
-_SAME_SCALE = 1e-3
 # weights up to which a pass takes less time on a CPU than starting its kernels on a GPU: a hundred draws of
 # an MLP of 50 with Gaussian weights took 0.5 s there, 1.8 s on an H200 that 8 processes shared.
 _SMALL = 20_000
@@ -64,11 +65,14 @@ class Quantisation:
     equalise: bool = False
     blend: float = 0.0
     match: bool = False
+    # False: the same fine-tuning without any quantiser, of which the precision says no more than the name.
+    rounds: bool = True
     _traces: Traces = field(default_factory=Traces, init=False, repr=False)
 
     def __post_init__(self) -> None:
         noise.check_seed(self.seed)
-        _check(self.posterior, self.task, self.precision, self.keep, self.freeze)
+        check_asked(self.posterior, self.task, self.precision, self.keep)
+        check_share("freeze", self.freeze)
         check_share("teacher", self.teacher)
         check_blend(self.blend, self.teacher)
         check_match(self.match, self.task.kind, self.task.name)
@@ -80,6 +84,8 @@ class Quantisation:
                 f"compile=True and teacher={self.teacher:g}, which may be the recipe's for this task",
                 "give teacher=0, or leave compile out",
             )
+        if not self.rounds:
+            check_control(self.precision, self.budget)
         if self.optimiser not in OPTIMISERS:
             raise unknown_name("optimiser of quantisation", str(self.optimiser), OPTIMISERS)
         object.__setattr__(self, "budget", self.budget.for_rows(self.task.train_rows))
@@ -100,7 +106,13 @@ class Quantisation:
             "equalise": self.equalise,
             "blend": self.blend,
             "match": self.match,
+            **({} if self.rounds else {"rounds": False}),
         }
+
+    @property
+    def title(self) -> str:
+        """``W4A4``, or whose fine-tuning the control has."""
+        return self.precision.label if self.rounds else f"float, fine-tuned as {self.precision.label},"
 
     @property
     def members(self) -> int:
@@ -112,19 +124,36 @@ class Quantisation:
         return self if budget == self.budget else dataclasses.replace(self, budget=budget)
 
     def prepared(self, member: int) -> nn.Module:
-        """The member with fake-quantisers, before any data."""
-        shape = self.posterior.signature.input_shape
-        return quantised_module(self.posterior.networks[member], shape, self.precision, self._traces).cpu()
+        """The member with fake-quantisers, before any data; the control's are off."""
+        shape, float_network = self.posterior.signature.input_shape, self.posterior.networks[member]
+        if self.rounds:
+            return quantised_module(float_network, shape, self.precision, self._traces).cpu()
+        module = quantised_module(float_network, shape, Precision(), self._traces).cpu()
+        network_of(module).without_quantisers()
+        # what cannot be given back is refused now, and not after the training.
+        made = unfolded(float_network, module, shape, self._traces)
+        if self.match:
+            sharpen(made, 1.0, shape, self._traces)
+        return module
 
     @torch.no_grad()
     def calibrate(self, module: nn.Module, member: int, device: torch.device) -> None:
-        """Set the ranges from training rows, of channels that were equalised by them; ends on ``device``."""
+        """Set the ranges from training rows, of channels that were equalised by them; ends on ``device``.
+
+        The control's channels are equalised alike: it does not change the function, but what a step does.
+        """
+        if not (self.rounds or self.equalise):
+            module.to(device)
+            return
         place = quickest_place(sum(parameter.numel() for parameter in module.parameters()), device)
         cuda = [place] if place.type == "cuda" else []
         batches = self._calibration_rows(member, place)
         module.to(place)
         if self.equalise:
             equalise(network_of(module), batches)
+        if not self.rounds:
+            module.to(device)
+            return
         with torch.random.fork_rng(devices=cuda), network_of(module).calibrating():
             torch.manual_seed(derived_seed(self.seed, "calibration noise", member))
             for x in batches:
@@ -169,7 +198,27 @@ class Quantisation:
 
     def observes(self, epoch: int) -> bool:
         """Whether ranges follow the data in this epoch."""
-        return epoch < self.freeze * self.budget.epochs
+        return self.rounds and epoch < self.freeze * self.budget.epochs
+
+    def settled(
+        self, module: nn.Module, member: int, state: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """The final state of a member, from ``state`` or what the module has: that of a float network where
+        nothing is rounded.
+        """
+        if self.rounds:
+            return settled(module, state)
+        return state_to(self.answering(module, member, state).state_dict(), "cpu")
+
+    def answering(self, module: nn.Module, member: int, state: Mapping[str, Tensor] | None) -> nn.Module:
+        """What answers for a member in evaluation, with ``state`` or what ``module`` has."""
+        module.train()
+        if state is not None:
+            module.load_state_dict(dict(state))
+        if self.rounds:
+            return module.eval()
+        shape = self.posterior.signature.input_shape
+        return unfolded(self.posterior.networks[member], module, shape, self._traces).eval()
 
     def result(
         self,
@@ -179,9 +228,9 @@ class Quantisation:
         device: torch.device,
         **more: Any,
     ) -> NetworkPosterior:
-        """The quantised posterior of settled ``members``, in ``module``; ``more`` is recorded."""
+        """The posterior of settled ``members``, in ``module`` if they are quantised; ``more`` is recorded."""
         posterior = self.posterior
-        quantised = {
+        recorded = {
             **self.spec,
             "losses": losses,
             "sharpness": 1.0,
@@ -190,28 +239,36 @@ class Quantisation:
             "device": device_name(device),
         }
         made = NetworkPosterior(
-            module.cpu(),
-            _alike(module, members),
+            module.cpu() if self.rounds else copy.deepcopy(posterior.network).cpu(),
+            _alike(module, members) if self.rounds else members,
             posterior.signature,
             architecture=posterior.architecture,
-            provenance={**posterior.provenance, "quantised": quantised},
+            provenance={**posterior.provenance, self.recorded_as: recorded},
             sites=posterior.sites,
-            quantised=self.precision.to_json(),
+            quantised=self.precision.to_json() if self.rounds else None,
         ).to(device)
         if self.match:
             self._sharpen(made, device)
         return made
 
+    @property
+    def recorded_as(self) -> str:
+        """Under which name the provenance of the result tells of its training."""
+        return QUANTISED if self.rounds else FINE_TUNED
+
     def _sharpen(self, made: NetworkPosterior, device: torch.device) -> None:
-        """Make the quantised posterior as sure as the float one, which stays where it was."""
+        """Make the posterior as sure as the float one, which stays where it was."""
         home = self.posterior.device
         try:
             factor = sharpness(made, self.posterior.to(device), self.task)
         finally:
             self.posterior.to(home)
         for network in made.networks:
-            network_of(network).sharpness.fill_(factor)
-        made.provenance["quantised"]["sharpness"] = factor
+            if self.rounds:
+                network_of(network).sharpness.fill_(factor)
+            else:
+                sharpen(network, factor, made.signature.input_shape, self._traces)
+        made.provenance[self.recorded_as]["sharpness"] = factor
 
 
 def quickest_place(weights: int, device: torch.device) -> torch.device:
@@ -258,33 +315,6 @@ def _alike(module: nn.Module, members: list[dict[str, Tensor]]) -> list[dict[str
     return [settled(module, member) for member in members]
 
 
-def _check(posterior: NetworkPosterior, task: Task, precision: Precision, keep: str, freeze: float) -> None:
-    if not isinstance(posterior, NetworkPosterior) or posterior.quantised is not None:
-        raise BadInput(
-            "a float posterior is needed to quantise",
-            f"one at {Precision.from_json(posterior.quantised).label}"
-            if isinstance(posterior, NetworkPosterior)
-            else type(posterior).__name__,
-            "give what qb.fit made, or load that posterior",
-        )
-    if not isinstance(task, Task) or not isinstance(precision, Precision):
-        raise BadInput(
-            "quantize takes a posterior, a Task and a Precision",
-            f"{type(task).__name__} and {type(precision).__name__}",
-            "call qb.quantize(posterior, task, qb.Precision(weight=8, activation=8))",
-        )
-    if keep not in KEEPS:
-        raise unknown_name("choice of the epoch to keep", str(keep), KEEPS)
-    if keep == "best" and "validation" not in task.splits:
-        raise BadInput(
-            "choosing the best epoch needs validation rows",
-            f"'{task.name}' has none",
-            "load the task with validation=0.1, or keep the last epoch",
-        )
-    check_share("freeze", freeze)
-    _check_signature(posterior.signature, task)
-
-
 def check_share(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise BadInput(f"{name} must be a share from 0 to 1", f"{value!r}", "try 0.5")
@@ -298,33 +328,3 @@ def check_blend(blend: float, teacher: float) -> None:
             f"blend={blend:g} and teacher={teacher:g}",
             "give teacher=1, or blend=0",
         )
-
-
-def _check_signature(signature: Signature, task: Task) -> None:
-    if task.signature.input_shape != signature.input_shape:
-        raise BadInput(
-            "the task must have the posterior's inputs",
-            f"{task.signature.input_shape} instead of {signature.input_shape}",
-            f"quantise on '{signature.task}'",
-        )
-    if task.signature.likelihood != signature.likelihood:
-        raise BadInput(
-            "the task must have the posterior's kind and number of outputs",
-            f"'{task.name}' asks for {task.signature.likelihood.to_json()}",
-            f"quantise on '{signature.task}'",
-        )
-    pairs = ((signature.transform, task.signature.transform), (signature.target, task.signature.target))
-    if not all(_same_scale(one, other) for one, other in pairs):
-        raise BadInput(
-            "the task must scale inputs and targets as in the posterior's training",
-            f"other means or deviations in '{task.name}': other training rows",
-            "load the task with the same rows and validation share for fit and quantize",
-        )
-
-
-def _same_scale(one: Standardize | None, other: Standardize | None) -> bool:
-    """Whether two scales agree to a thousandth of a deviation."""
-    if one is None or other is None:
-        return one is other
-    shifted = ((one.mean - other.mean).abs() <= _SAME_SCALE * one.std).all()
-    return bool(shifted & ((one.std - other.std).abs() <= _SAME_SCALE * one.std).all())

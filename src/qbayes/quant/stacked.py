@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from qbayes.errors import BadInput, QbayesError
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
+from qbayes.quant.best_epoch import BestEpoch
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quantised_module
-from qbayes.quant.qat import last_epoch
-from qbayes.quant.quantisation import Quantisation, descent, network_of, settled
+from qbayes.quant.qat import last_epoch, validation_loss
+from qbayes.quant.quantisation import Quantisation, descent, network_of
 from qbayes.quant.quantizer import Quantizer
 from qbayes.quant.teacher import Imitation, student_state
 from qbayes.tasks import Task
@@ -59,7 +59,7 @@ class _Member:
     @property
     def key(self) -> str:
         asked = self.asked
-        settings = [asked.keep, asked.freeze, asked.teacher, asked.optimiser]
+        settings = [asked.keep, asked.freeze, asked.teacher, asked.optimiser, asked.rounds]
         return _key(self.trainable, asked.task, asked.budget, settings)
 
     def generator_seed(self, purpose: str) -> int:
@@ -96,7 +96,7 @@ def quantize_stacked(
         why = "its rows are blended, which draws noise of its own"
     check_alike(why, [one.key for one in members])
     loop = _loop(members, place, path)
-    title = f"{first.asked.precision.label} on {first.asked.task.name}: {len(members)} networks"
+    title = f"{first.asked.title} on {first.asked.task.name}: {len(members)} networks"
     with TrainingProgress(title, first.asked.budget.epochs, progress) as loop.progress:
         loop.run(resume=resume)
     if path is not None and not loop.alive:
@@ -217,7 +217,8 @@ def _best(stack: Stack, members: Sequence[_Member]) -> BestEpoch:
         for name, value in state.items():
             kept[name][network] = value[network]
 
-    return BestEpoch([ValidationLoss(one.module, one.asked.task) for one in members], split, join)
+    losses = [validation_loss(one.module, one.asked, one.index) for one in members]
+    return BestEpoch(losses, split, join)
 
 
 def _result(
@@ -234,7 +235,7 @@ def _result(
         return failure
     kept: Mapping[str, Any] = loop.state.members[-1]
     states = [
-        settled(member.module, student_state(loop.stack.split(kept, network)))
+        asked.settled(member.module, member.index, student_state(loop.stack.split(kept, network)))
         for member, network in zip(members, networks, strict=True)
     ]
     losses = [loop.losses(network) for network in networks]

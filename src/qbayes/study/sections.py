@@ -18,8 +18,9 @@ from qbayes.mixed.costs import KINDS
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
 from qbayes.quant.affine import MOST_BITS
+from qbayes.quant.checks import KEEPS
 from qbayes.quant.precision import Precision
-from qbayes.quant.quantisation import KEEPS, check_share
+from qbayes.quant.quantisation import check_share
 from qbayes.quant.recipe import OPTIMISERS, PRESETS, qat_recipe
 from qbayes.tasks.dataset import check_options, find_dataset
 from qbayes.training.budget import Budget

@@ -73,13 +73,13 @@ class GaussianWeights(GaussianLayer):
         by_channel = shaped(factor, layer.weight_mean.ndim, 0)
         self.weight_mean = nn.Parameter(layer.weight_mean.detach() * by_channel)
         self.weight_rho = nn.Parameter(
-            _rho(layer.weight_sigma.detach() * by_channel.abs()), requires_grad=train_sigma
+            rho_of(layer.weight_sigma.detach() * by_channel.abs()), requires_grad=train_sigma
         )
         self.bias_mean = None if bias is None else nn.Parameter(bias.detach().clone())
         self.bias_rho = None
         if layer.bias_rho is not None:
             spread = F.softplus(layer.bias_rho.detach()) * factor.abs()
-            self.bias_rho = nn.Parameter(_rho(spread), requires_grad=train_sigma)
+            self.bias_rho = nn.Parameter(rho_of(spread), requires_grad=train_sigma)
         self.quantizer, self.sigma_quantizer = quantizer, sigma_quantizer
         # members of one ensemble become one program: where one needs two grids, all have them.
         self.always_two = False
@@ -126,9 +126,9 @@ class GaussianWeights(GaussianLayer):
     @torch.no_grad()
     def scale_noise(self, factors: Tensor, axis: int) -> None:
         """Multiply the deviations by positive ``factors`` along ``axis``, with axis 0 the bias's too."""
-        self.weight_rho.copy_(_rho(self.weight_sigma * shaped(factors, self.weight_rho.ndim, axis)))
+        self.weight_rho.copy_(rho_of(self.weight_sigma * shaped(factors, self.weight_rho.ndim, axis)))
         if axis == 0 and self.bias_rho is not None:
-            self.bias_rho.copy_(_rho(F.softplus(self.bias_rho) * factors))
+            self.bias_rho.copy_(rho_of(F.softplus(self.bias_rho) * factors))
 
     def calibrate(self, name: str) -> None:
         """Set the ranges from the means and deviations as they are."""
@@ -277,7 +277,7 @@ class GaussianWeights(GaussianLayer):
         return bias + (code * multiplier).round()
 
 
-def _rho(sigma: Tensor) -> Tensor:
+def rho_of(sigma: Tensor) -> Tensor:
     """``ρ`` with softplus(ρ) = σ; a deviation of nothing becomes one of 1e-30."""
     sigma = sigma.double().clamp_min(_LEAST_SIGMA)
     return (sigma + torch.log(-torch.expm1(-sigma))).float()
