@@ -24,6 +24,7 @@ from qbayes.metrics import (
 )
 from qbayes.metrics.choice import chosen
 from qbayes.metrics.evaluate import Predicts
+from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 from qbayes.tasks.base import Task
 from qbayes.tasks.shifts import LEVELS, shift
@@ -162,6 +163,39 @@ def test_a_nan_prediction_fails_the_run_and_says_where() -> None:
     with pytest.raises(RunFailed) as caught:
         evaluate(ImagePosterior(broken=True), image_task(), draws=DRAWS, batch_size=16)
     assert "1 of 16 clean rows, the first at row 18" in caught.value.got
+
+
+class EndlessDoubt(LinePosterior):
+    """Every mean is a number; the variance of the third row behind the first batch is not."""
+
+    def predict(self, x: Tensor, draws: int = 20, seed: int = 0, *, first_row: int = 0) -> Predictive:
+        found = super().predict(x, draws, seed, first_row=first_row)
+        assert isinstance(found, GaussianPredictive)
+        if first_row:
+            found.draw_variances[:, 2] = math.inf
+        return found
+
+
+def test_an_infinite_variance_fails_the_run_and_says_where() -> None:
+    with pytest.raises(RunFailed) as caught:
+        evaluate(EndlessDoubt(), real_task(), draws=DRAWS, batch_size=50)
+    assert "1 of 10 clean rows, the first at row 52" in caught.value.got
+
+
+class Signed(ImagePosterior):
+    """Says what it answers: one of so many classes."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.signature = replace(image_task().signature, likelihood=Categorical(classes))
+
+
+@pytest.mark.parametrize("classes", [CLASSES - 1, CLASSES + 1, 10])
+def test_a_posterior_of_other_classes_is_refused_before_it_predicts(classes: int) -> None:
+    evaluate(Signed(CLASSES), image_task(), draws=1, shifts=False, confusion=False)
+    with pytest.raises(BadInput, match="kind and number of outputs") as caught:
+        evaluate(Signed(classes), image_task(), draws=1)
+    assert f"'classes': {classes}" in caught.value.got
 
 
 class ShortPosterior(LinePosterior):

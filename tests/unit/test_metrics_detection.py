@@ -63,6 +63,13 @@ def test_fpr95_misses_one_confusion_row_in_twenty() -> None:
     assert detection.fpr95(test, confusion, recall=1.0) == 1
 
 
+@pytest.mark.parametrize("percent", range(1, 101))
+def test_a_recall_of_whole_rows_asks_for_just_these(percent: int) -> None:
+    """On equal sets each threshold flags as many of both. 0.07 · 100 is above 7 in floats."""
+    rows = torch.arange(100.0)
+    assert detection.fpr95(rows, rows, recall=percent / 100) == percent / 100
+
+
 @pytest.mark.parametrize("score", [detection.auroc, detection.aupr, detection.fpr95])
 def test_bad_input_says_what_came(score: Callable[[Tensor, Tensor], float]) -> None:
     good = torch.zeros(3)

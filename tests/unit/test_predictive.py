@@ -301,6 +301,10 @@ def test_logits_become_softmax() -> None:
     assert predictive.labels == ("a", "b", "c", "d")
 
 
+def named(labels: str) -> Predictive:
+    return CategoricalPredictive.from_logits(torch.zeros(2, 3, 2), labels)
+
+
 def bad_heads() -> Predictive:
     signature = Signature("t", (3,), Standardize.identity(3), Categorical(4))
     return predictive_from_outputs({"mean": logits(0)}, signature)
@@ -312,6 +316,7 @@ def bad_heads() -> Predictive:
         (lambda: CategoricalPredictive(torch.zeros(3, 4)), "shape (3, 4)"),
         (lambda: CategoricalPredictive(torch.zeros(1, 2, 3), ("a", "b")), "2 labels for 3 classes"),
         (lambda: CategoricalPredictive.from_probabilities(torch.ones(1, 2, 3)), "sums from 3 to 3"),
+        (lambda: CategoricalPredictive.from_probabilities(torch.tensor([[[1.5, -0.5]]])), "sums from 1 to 1"),
         (lambda: GaussianPredictive(torch.zeros(2, 3, 1), torch.ones(2, 3)), "variances (2, 3)"),
         (lambda: GaussianPredictive(torch.zeros(2, 3, 1), torch.zeros(2, 3, 1)), "smallest variance of 0"),
         (lambda: gaussians(0).log_prob(torch.zeros(7)), "targets (7,), prediction (7, 1)"),
@@ -319,6 +324,8 @@ def bad_heads() -> Predictive:
         (lambda: gaussians(0).interval(90), "90"),
         (lambda: Predictive.concatenate([]), "empty"),
         (lambda: Predictive.concatenate([gaussians(0), gaussians(0, draws=2)]), "2 draws"),
+        (lambda: Predictive.concatenate([named("ab"), named("ba")]), "CategoricalPredictive"),
+        (lambda: Predictive.concatenate([named("ab"), named("")]), "CategoricalPredictive"),
         (bad_heads, "heads ['mean']"),
     ],
 )
