@@ -18,6 +18,8 @@ from mutants.tree import ROOT, SOURCE
 _FOLDERS = {"unit": (5.0, 0.0), "contracts": (10.0, 1.0), "house": (10.0, 4.0)}
 _OTHERS = (40.0, 3.0)
 _CALLED_SO, _IN_ITS_FOLDER, _NAMES_IT = 2.5, 0.5, 1.5
+# an interpreter runs the kernels of a GPU, slowly.
+_INTERPRETED = 3.0
 _FAR = 99
 
 
@@ -48,7 +50,8 @@ class Likely:
         called_so, in_folder = words & _words(path.stem), words & _words(str(path.parent))
         names_it = not around.isdisjoint(self._words[file])
         near = _CALLED_SO * len(called_so) + _IN_ITS_FOLDER * len(in_folder) + _NAMES_IT * names_it
-        return _folder(file)[1] - near
+        kernels = any(name.endswith(("_kernels", ".triton")) for name in self._imports[file])
+        return _folder(file)[1] + _INTERPRETED * kernels - near
 
     def _apart(self, module: str) -> dict[str, int]:
         """How many imports lie between each module of the source and this one."""
