@@ -163,12 +163,14 @@ def test_a_kernel_that_rounds_is_found_out(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("fresh_checks")
 def test_each_shape_is_checked_once_and_leaves_torchs_generator_alone() -> None:
-    x, w = torch.zeros(2, 5), codes(3, 5)
+    x, w, longer = torch.zeros(2, 5), codes(3, 5), codes(4, 5)
     state = torch.get_rng_state()
     for _ in range(3):
         exact_linear(x, w, **LIMITS)
     exact_linear(torch.zeros(4, 5), w, **LIMITS)
     assert list(exact._verified.values()) == [True, True]
+    exact_linear(x, longer, **LIMITS)
+    assert list(exact._verified.values()) == [True, True, True]
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -1,7 +1,8 @@
 """Moments in integers: rounded as their equations say, close to the real numbers, nothing leaves int64."""
 
 from fractions import Fraction
-from math import floor
+from math import floor, log
+from typing import cast
 
 import pytest
 import torch
@@ -80,3 +81,23 @@ def test_a_regression_uses_the_grid_and_the_noise_of_each_member() -> None:
     noise = torch.tensor([[0.0, 1.0], [2.0, 3.0]]).exp().mean(0)
     assert torch.allclose(told.variance / 4.0**numbers.fraction, real.var(0) + noise, rtol=1e-4)
     assert max(abs(scaling.multiplier) for scaling in numbers.means) < 1 << 31
+
+
+@pytest.mark.parametrize("scales", [(2e-3, 1e-3), (1e-3, 2e-3), (1.0, 64.0), (64.0, 1.0)])
+@pytest.mark.parametrize("noise", [[-3.0, 5.0, 30.0, 1.0], [5.0, -3.0, 1.0, -8.0], [-9.0, -9.0, -9.0, 12.0]])
+def test_a_regression_has_all_the_places_that_its_members_and_targets_leave(
+    scales: tuple[float, float], noise: list[float]
+) -> None:
+    """The largest f at which no mean reaches 2^23 and no noise 2^46, which costs the mean 10 places at most."""
+    make = Maker((4,), bits=8, members=2)
+    program = make.program(
+        make.linear(make.input, 2, relu=False, out_bits=12), heads=["mean"], noise=[*noise]
+    )
+    name, most = program.outputs["mean"], Fraction(0)
+    for member, scale in zip(program.members, scales, strict=True):
+        cast(dict[str, float], member.scales)[name] = scale
+        most = max(most, *(abs(code - member.zeros[name]) * Fraction(scale) for code in range(1 << 12)))
+    places = range(-60, 60)
+    of_mean = max(f for f in places if most * Fraction(2) ** f < 1 << 23)
+    of_noise = max(f for f in places if max(noise) / log(2) + 2 * f <= 46)
+    assert units(program).fraction == max(min(of_mean, of_noise), of_mean - 10)
