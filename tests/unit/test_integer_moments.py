@@ -88,7 +88,7 @@ def test_a_regression_uses_the_grid_and_the_noise_of_each_member() -> None:
 def test_a_regression_has_all_the_places_that_its_members_and_targets_leave(
     scales: tuple[float, float], noise: list[float]
 ) -> None:
-    """The largest f at which no mean reaches 2^23 and no noise 2^46, which costs the mean 10 places at most."""
+    """The largest f at which no mean reaches 2^23 and no noise 2^46, which costs at most 10 places."""
     make = Maker((4,), bits=8, members=2)
     program = make.program(
         make.linear(make.input, 2, relu=False, out_bits=12), heads=["mean"], noise=[*noise]
