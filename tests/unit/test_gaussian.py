@@ -208,3 +208,12 @@ def test_original_layer_is_not_shared() -> None:
 def test_bad_sigma(sigma: float) -> None:
     with pytest.raises(BadInput, match="σ"):
         GaussianLayer(nn.Linear(2, 2), 0, sigma)
+
+
+def test_a_layer_without_a_bias_has_no_site_for_its_noise() -> None:
+    layer = GaussianLayer(nn.Linear(3, 2, bias=False), 0, 0.1, bias_site=1)
+    assert layer.bias_site is None
+    assert set(layer.draw_weights(0, torch.arange(2))) == {0}
+    both = GaussianLayer(nn.Linear(3, 2), 0, 0.1, bias_site=1)
+    assert both.bias_site == 1
+    assert set(both.draw_weights(0, torch.arange(2))) == {0, 1}

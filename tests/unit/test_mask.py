@@ -134,3 +134,12 @@ def test_vmap_equals_a_loop() -> None:
 
     draws = torch.arange(6)
     torch.testing.assert_close(torch.vmap(one)(draws), torch.stack([one(d) for d in draws]))
+
+
+@pytest.mark.parametrize("first", [1, 2, 4, 5, 7])
+def test_rows_that_are_not_the_outer_part_of_the_first_axis_are_refused(first: int) -> None:
+    with noise.streaming(noise.Stream(0, torch.tensor(0), 0, rows=3)):
+        assert Mask(0.5, 0).eval()(torch.ones(6, 4)).shape == (6, 4)
+        with pytest.raises(BadInput, match="be its outer part") as told:
+            Mask(0.5, 0).eval()(torch.ones(first, 4))
+    assert f"3 rows in, but {first} along the first axis" in told.value.got
