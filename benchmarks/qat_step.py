@@ -2,15 +2,18 @@
 
     python benchmarks/qat_step.py [--device cuda] [--how replay] [--batch 256] [--width slim] [--seconds 20]
 
-Slim ResNet-18 on random CIFAR-sized images, W4A4 with learned step sizes per channel; forward, loss,
-backward, clipping and optimiser, on a GPU in bfloat16 (``--no-bf16`` for float32). ``replay`` is what
-training does on a GPU: each step is one CUDA graph. The time of a step is the least of many; reported are the
-ratios of learning from labels and of imitation, which has the float network's forward pass besides.
+Slim ResNet-18 on random CIFAR-sized images, W4A4 with learned step sizes per channel (``--rule ema``: ranges
+that move); forward, loss, backward, clipping and optimiser, in bfloat16 where the device has products of it
+(``--no-bf16`` for float32). ``replay`` is what training does on a GPU: each step is one CUDA graph. On a CPU
+it runs eagerly, on one thread, and time is what the process took of the processor. The time of a step is the
+least of many; reported are the ratios of learning from labels and of imitation, which has the float network's
+forward pass besides. ``--plain`` keeps to torch's own operations, which fine-tuning has without kernels.
 """
 
 import argparse
 import copy
 import json
+import os
 import time
 from collections.abc import Callable
 
@@ -25,7 +28,8 @@ from qbayes.posterior.signature import Signature
 from qbayes.posterior.transform import Standardize
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare
-from qbayes.quant.teacher import Imitation, Taught
+from qbayes.quant.teacher import Imitation, Taught, cast_once
+from qbayes.training.arithmetic import has_bf16
 from qbayes.training.guard import clip_gradients
 from qbayes.training.loop import in_float32
 from qbayes.training.replayed import ReplayedSteps
@@ -34,7 +38,9 @@ Step = Callable[[], None]
 SHAPE = (3, 32, 32)
 
 
-def networks(method: str, width: str, device: str) -> tuple[nn.Module, nn.Module, nn.Module]:
+def networks(
+    method: str, width: str, device: str, rule: str, *, bf16: bool
+) -> tuple[nn.Module, nn.Module, nn.Module]:
     """The float network of a method, its fake-quantised form, and that beside its teacher."""
     torch.manual_seed(0)
     plain = build_network("resnet18", SHAPE, 10, width=width)
@@ -42,11 +48,16 @@ def networks(method: str, width: str, device: str) -> tuple[nn.Module, nn.Module
     attached = qb.attach(plain, qb.method(method, **options), torch.randn(2, *SHAPE))
     signature = Signature("random", SHAPE, Standardize.identity(3), Categorical(10))
     posterior = NetworkPosterior(attached, [attached.state_dict()], signature)
-    quantised = prepare(posterior, Precision(weight=4, activation=4)).to(device)
+    precision = Precision(weight=4, activation=4, weight_range=rule, activation_range=rule)
+    quantised = prepare(posterior, precision).to(device)
     with torch.no_grad(), quantised.calibrating():
         quantised(torch.randn(64, *SHAPE, device=device))
-    quantised.observe(False)
-    taught = Taught(copy.deepcopy(quantised), posterior.networks[0].to(device))
+    # learned scales are set by calibration; ranges move with the data.
+    quantised.observe(rule != "lsq")
+    teacher = copy.deepcopy(posterior.networks[0]).to(device)
+    if bf16:
+        cast_once(teacher, torch.bfloat16)
+    taught = Taught(copy.deepcopy(quantised), teacher)
     return attached.to(device).train(), quantised.train(), taught.train()
 
 
@@ -83,38 +94,37 @@ def step_of(network: nn.Module, x: torch.Tensor, y: torch.Tensor, how: str, *, b
 
 
 def timed(step: Step, cuda: bool) -> float:
-    if cuda:
-        torch.cuda.synchronize()
+    if not cuda:
+        # of this process alone: other processes only make it wait.
+        begun = time.process_time()
+        step()
+        return time.process_time() - begun
+    torch.cuda.synchronize()
     begun = time.perf_counter()
     step()
-    if cuda:
-        torch.cuda.synchronize()
+    torch.cuda.synchronize()
     return time.perf_counter() - begun
 
 
-def measure(
-    method: str, width: str, device: str, batch: int, seconds: float, how: str, *, bf16: bool
-) -> dict[str, object]:
-    x = torch.randn(batch, *SHAPE, device=device).contiguous(memory_format=torch.channels_last)
-    y = torch.randint(10, (batch,), device=device)
-    made = networks(method, width, device)
+def measure(method: str, asked: argparse.Namespace) -> dict[str, object]:
+    device, how, cuda = asked.device, asked.how, asked.device == "cuda"
+    x = torch.randn(asked.batch, *SHAPE, device=device).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(10, (asked.batch,), device=device)
+    made = networks(method, asked.width, device, asked.rule, bf16=asked.bf16)
     # imitation is never compiled: Quantisation refuses it.
-    steps = [step_of(network, x, y, how, bf16=bf16) for network in made[: 2 if how == "compile" else 3]]
+    steps = [step_of(one, x, y, how, bf16=asked.bf16) for one in made[: 2 if how == "compile" else 3]]
     for step in steps:
-        for _ in range(5):
+        for _ in range(5 if cuda else 2):
             step()
     best = [float("inf")] * len(steps)
-    deadline = time.perf_counter() + seconds
+    deadline = time.perf_counter() + asked.seconds
     while time.perf_counter() < deadline:
         for index, step in enumerate(steps):
-            best[index] = min(best[index], timed(step, device == "cuda"))
+            best[index] = min(best[index], timed(step, cuda))
     return {
         "method": method,
-        "width": width,
-        "device": device,
-        "batch": batch,
-        "how": how,
-        "bf16": bf16,
+        **{name: getattr(asked, name) for name in ("rule", "width", "device", "batch", "how", "bf16")},
+        "kernels": not asked.plain,
         "ms": [round(1e3 * one, 2) for one in best],
         **{
             name: round(one / best[0], 3)
@@ -128,20 +138,27 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--width", default="slim")
+    parser.add_argument("--rule", default="lsq")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--methods", default="pointwise,mcd,bbb")
     parser.add_argument("--how", choices=("replay", "compile", "eager"))
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction)
+    parser.add_argument("--plain", action="store_true", help="on a CPU: torch's own operations, no kernels")
     asked = parser.parse_args()
+    cuda = asked.device == "cuda"
     # what one trains with on such a machine; both steps gain by it.
     torch.set_float32_matmul_precision("high")
-    batch = asked.batch or (256 if asked.device == "cuda" else 32)
-    how = asked.how or ("replay" if asked.device == "cuda" else "compile")
+    if asked.plain:
+        os.environ["QBAYES_QUANT_KERNELS"] = "off"
+    if not cuda:
+        torch.set_num_threads(1)
+    asked.batch = asked.batch or (256 if cuda else 128)
+    asked.how = asked.how or ("replay" if cuda else "eager")
+    if asked.bf16 is None:
+        asked.bf16 = has_bf16(torch.device(asked.device))
     for method in asked.methods.split(","):
-        torch._dynamo.reset()
-        bf16 = asked.device == "cuda" if asked.bf16 is None else asked.bf16
-        result = measure(method, asked.width, asked.device, batch, asked.seconds, how, bf16=bf16)
-        print(json.dumps(result), flush=True)
+        torch._dynamo.reset()  # pyright: ignore[reportPrivateUsage]
+        print(json.dumps(measure(method, asked)), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ import qbayes as qb
 from needs import ON_GPU
 from qbayes.on_gpu import in_memory
 from qbayes.posterior import reparametrise
-from qbayes.quant import follow, fused
+from qbayes.quant import finish, follow, fused
 from qbayes.quant.layers import weighted
 
 DEVICE = "cuda" if ON_GPU else "cpu"
 # the modules that ask whether kernels can read a tensor.
-ASK = (fused, follow, reparametrise, weighted)
+ASK = (fused, finish, follow, reparametrise, weighted)
 
 
 @pytest.fixture

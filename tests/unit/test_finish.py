@@ -47,6 +47,7 @@ def run(out: Quantizer, limits: Limits, x: Tensor, bias: Tensor | None, g: Tenso
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantizer, "can_finish", lambda *given: fuse)
         patch.setattr(quantizer, "can_fuse", lambda *given: False)
+        patch.setattr(finish, "on_a_gpu", lambda x: True)
         axis = 1 if x.ndim == 4 else -1
         y = layer(out, limits).finished(x, bias, axis)
         y.backward(g)
@@ -149,10 +150,10 @@ def test_a_bias_along_another_axis_is_added_plainly(
 
 def test_what_is_not_served_is_left_alone() -> None:
     out = made()
-    x = torch.randn(2, 3, 4, 4)
-    assert out.finish(x, None, relu=True) is None
+    x, bias = torch.randn(2, 3, 4, 4), torch.ones(3)
+    assert out.finish(x, bias, relu=True) is None
     where = (out.scale, out.zero_point, 0, 15)
-    assert not finish.can_finish(x, None, *where), "it is not on a GPU, or not channels last"
+    assert not finish.can_finish(x, bias, *where), "it is not on a GPU, or not channels last"
     # of what vmap runs over the layout is not asked: torch cannot tell it.
     torch.vmap(lambda one: one + finish.can_finish(one, None, *where))(torch.randn(2, 2, 3, 4, 4))
     out.observing, out.follows = True, True

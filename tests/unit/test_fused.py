@@ -51,12 +51,18 @@ def made(
     return one.to(DEVICE)
 
 
+def take(patch: pytest.MonkeyPatch, fuse: bool = True) -> None:
+    """Quantisers hand all tensors to Triton's kernels, or none to any."""
+    patch.setattr(quantizer, "can_fuse", lambda *args: fuse)
+    patch.setattr(fused, "on_a_gpu", lambda x: True)
+
+
 def run(one: Quantizer, x: Tensor, g: Tensor, *, fuse: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """y, ∂x and ∂p by one of the two paths."""
     leaf = x.detach().requires_grad_()
     one.zero_grad()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantizer, "can_fuse", lambda *args: fuse)
+        take(patch, fuse)
         y = one(leaf)
         y.backward(g)
     assert leaf.grad is not None
@@ -293,7 +299,7 @@ def test_values_are_on_the_grid_and_as_the_plain_path_has_them(
 @pytest.mark.parametrize("fuse", [True, False])
 def test_a_layer_called_twice_while_its_range_moves(fuse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call is differentiated on the grid that it had."""
-    monkeypatch.setattr(quantizer, "can_fuse", lambda *args: fuse)
+    take(monkeypatch, fuse)
     one = Quantizer(4, rule="minmax", signed=False, symmetric=False).to(DEVICE)
     # −1 … 14 in steps of 1, then −1 … 29 in steps of 2, whose first code is 0.
     x = torch.tensor([[-1.0, 14.0], [0.0, 29.0]], device=DEVICE, requires_grad=True)
@@ -315,7 +321,7 @@ def test_a_factor_comes_in_the_type_that_autocast_would_give_it() -> None:
         given = x.detach().requires_grad_()
         one.zero_grad()
         with pytest.MonkeyPatch.context() as patch, torch.autocast(DEVICE, torch.bfloat16):
-            patch.setattr(quantizer, "can_fuse", lambda *args: True)
+            take(patch)
             y = one(given, factor=factor)
         assert y.dtype == (torch.bfloat16 if factor else torch.float32)
         y.bfloat16().backward(g)
@@ -351,7 +357,7 @@ def test_what_vmap_does_not_run_over_may_be_fused_inside() -> None:
 def test_without_gradients(mode: Callable[[], AbstractContextManager[None]]) -> None:
     one = made(4, scale=0.5)
     with mode(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantizer, "can_fuse", lambda *args: True)
+        take(patch)
         y = one(torch.tensor([0.6, 9.0], device=DEVICE))
     assert y.tolist() == [0.5, 3.5]
     assert not y.requires_grad
@@ -397,11 +403,6 @@ def test_tensors_of_transforms_are_not_in_memory() -> None:
     torch.vmap(note)(x)
     torch.func.grad(note)(x)
     assert seen == [True, False, False]
-
-
-def test_the_cpu_takes_the_plain_path() -> None:
-    one = Quantizer(4, rule="lsq", signed=True, symmetric=True)
-    assert not can_fuse(torch.randn(3), one.scale, one.zero_point, one.low, one.high, 0)
 
 
 @needs.triton

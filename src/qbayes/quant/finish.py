@@ -1,4 +1,4 @@
-r"""What follows a convolution in training, on a CUDA device as one kernel: bias, ReLU and fake quantisation.
+r"""What follows a convolution in training, as one kernel: bias, ReLU and fake quantisation.
 
 With t = x + b, at least 0 with ReLU, v = t / S and r = round(clamp(v, a, b')) as in ``qbayes.quant.fused``:
 
@@ -10,6 +10,9 @@ With t = x + b, at least 0 with ReLU, v = t / S and r = round(clamp(v, a, b')) a
 In plain operations these are three passes over the feature map forward and four backward, more than half of
 what fine-tuning adds to a step. In bfloat16 the bias is added in float32 here: one rounding less. Channels
 must lie last in memory. Sums are taken in a fixed order: training twice gives the same bits.
+
+On a CPU (``qbayes.quant.compiled``) ReLU and fake quantisation are one pass, whatever the layout; the bias
+stays in the convolution.
 """
 
 from typing import Any, cast
@@ -18,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.on_gpu import ALIGNMENT, laid_out
+from qbayes.on_gpu import ALIGNMENT, laid_out, on_a_gpu
+from qbayes.quant import compiled
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.finish_kernels import kernels
 from qbayes.quant.fused import can_fuse
@@ -85,14 +89,20 @@ def finished(
     relu: bool,
 ) -> Tensor:
     """Bias, ReLU and fake quantisation of ``x``, for which ``can_finish`` holds."""
+    if not on_a_gpu(x):
+        return compiled.compiled(x, grid, ends, served, x.dtype, relu=relu)
     # torch leaves open what a function of ours gives.
     return cast(Tensor, FusedFinish.apply(x, bias, *grid, *ends, served, relu))
 
 
 def can_finish(x: Tensor, bias: Tensor | None, scale: Tensor, zero: Tensor, low: int, high: int) -> bool:
-    """Whether the kernels serve ``x``: one scale, and channels (axis 1) that lie last in memory."""
+    """Whether a kernel serves ``x``: one scale; on a GPU channels (axis 1) last, on a CPU no bias."""
     # first of all: of what vmap runs over, the layout cannot be asked.
-    if not can_fuse(x, scale, zero, low, high, 0) or x.ndim not in (2, 4) or scale.numel() > 1:
+    if not can_fuse(x, scale, zero, low, high, 0) or scale.numel() > 1:
+        return False
+    if not on_a_gpu(x):
+        return bias is None
+    if x.ndim not in (2, 4):
         return False
     last = x.is_contiguous(memory_format=torch.channels_last if x.ndim == 4 else torch.contiguous_format)
     fits = _channels(x) <= _MOST_COLUMNS and (bias is None or bias.shape == (_channels(x),))

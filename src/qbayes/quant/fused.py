@@ -1,4 +1,4 @@
-r"""Fake quantisation on a CUDA device as one kernel forward and two backward.
+r"""Fake quantisation as one pass: on a CUDA device one kernel forward and two backward, on a CPU compiled C.
 
 ``qbayes.quant.affine`` and ``Quantizer.grid`` in about 35 kernels a call; here, by Triton, the same numbers
 in one. With v = x / S, the whole numbers a = low − Z, b = high − Z and r = round(clamp(v, a, b)):
@@ -16,16 +16,17 @@ numbers that it serves, straight through the lower bound:
 Values have the bits of the plain path. Sums are taken in a fixed order, without atomics: training twice gives
 the same bits. A kernel reads memory in its own order, a tensor's whole or channel after channel, so that any
 layout without gaps will do. Nothing waits for the device: all of it can be recorded as a CUDA graph, once a
-first call has compiled the kernels (``qbayes.quant.fused_kernels``).
+first call has compiled the kernels (``qbayes.quant.fused_kernels``). A CPU has ``qbayes.quant.compiled``.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from qbayes.on_gpu import DTYPES, MOST_ELEMENTS, dense, in_memory, laid_out, on_a_gpu, triton_works_on
+from qbayes.quant import compiled, kernels_build
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE, Code
 from qbayes.quant.fused_kernels import kernels
 
@@ -115,13 +116,30 @@ def _power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
+def fused(
+    x: Tensor,
+    grid: tuple[Tensor, Tensor],
+    ends: tuple[int, int],
+    served: int | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Fake quantisation of ``x``, for which ``can_fuse`` holds."""
+    if not on_a_gpu(x):
+        return compiled.compiled(x, grid, ends, served, dtype, relu=False)
+    # torch leaves open what a function of ours gives.
+    return cast(Tensor, FusedFakeQuantize.apply(x, *grid, *ends, served, dtype))
+
+
 def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis: int) -> bool:
-    """Whether the kernels serve these tensors, with a scale for all or one for each slice along ``axis``."""
-    if not on_a_gpu(x) or not (isinstance(low, int) and isinstance(high, int)):
+    """Whether kernels serve these tensors, with a scale for all or one for each slice along ``axis``."""
+    gpu = on_a_gpu(x)
+    if not (gpu or compiled.on_a_cpu(x)) or not (isinstance(low, int) and isinstance(high, int)):
         return False
-    numbers = x.dtype in DTYPES and scale.dtype == zero.dtype == torch.float32
+    numbers = x.dtype in (DTYPES if gpu else compiled.DTYPES) and scale.dtype == zero.dtype == torch.float32
     together = scale.device == zero.device == x.device and scale.shape == zero.shape
     if not (numbers and together and 0 < x.numel() <= MOST_ELEMENTS and in_memory(x, scale, zero)):
         return False
     rows = scale.numel()
-    return (rows == 1 or (axis == 0 and len(x) == rows)) and dense(x, rows) and triton_works_on(x.device)
+    if not ((rows == 1 or (axis == 0 and len(x) == rows)) and dense(x, rows)):
+        return False
+    return triton_works_on(x.device) if gpu else kernels_build.kernels() is not None

@@ -5,8 +5,6 @@ number of steps above 0 and N how many numbers one scale serves: of weights the 
 activations the features of one row (all axes but the first), so that the batch size does not matter.
 """
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
@@ -23,7 +21,7 @@ from qbayes.quant.affine import (
 )
 from qbayes.quant.finish import can_finish, finished
 from qbayes.quant.follow import Grid, can_follow, follow
-from qbayes.quant.fused import FusedFakeQuantize, can_fuse
+from qbayes.quant.fused import can_fuse, fused
 from qbayes.quant.quantizers import QUANTIZERS, State
 
 PREFIX = "observed_"
@@ -112,15 +110,11 @@ class Quantizer(nn.Module):
         return fake_quantize(x, self._along(scale, x), self._along(zero, x), self.low, self.high)
 
     def _fused(self, x: Tensor, factor: bool) -> Tensor:
-        """What ``forward`` computes, in one kernel."""
+        """What ``forward`` computes, in one kernel or pass."""
         lower = factor and torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if lower else x.dtype
-        if self.learned:
-            scale, zero, served = self.scale, self.zero_point, self._served(x)
-        else:
-            (scale, zero), served = self.grid(), None
-        # torch leaves open what a function of ours gives.
-        return cast(Tensor, FusedFakeQuantize.apply(x, scale, zero, self.low, self.high, served, dtype))
+        grid = (self.scale, self.zero_point) if self.learned else self.grid()
+        return fused(x, grid, (self.low, self.high), self._served(x) if self.learned else None, dtype)
 
     def finish(self, x: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor | None:
         """``forward(relu(x + bias))`` in one kernel, where one serves ``x``; else None: nothing is done.
