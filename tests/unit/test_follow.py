@@ -1,6 +1,6 @@
-"""Ranges that follow the data in two kernels: the range, the grid and the flags of the plain operations.
+"""Ranges that follow the data in kernels: the range, the grid and the flags of the plain operations.
 
-The kernels run on a GPU, or on any machine by Triton's interpreter: ``TRITON_INTERPRET=1``.
+Triton's kernels run on a GPU, or anywhere by its interpreter (``TRITON_INTERPRET=1``); those in C on a CPU.
 """
 
 import pytest
@@ -14,21 +14,33 @@ import qbayes as qb
 from kernels import DEVICE, kernels_are_taken, to_train  # noqa: F401  (a fixture)
 from qbayes.quant import follow, quantizer
 from qbayes.quant.affine import EMPTY_SCALE
+from qbayes.quant.kernels_build import kernels
 from qbayes.quant.quantizer import Quantizer
 
+WAYS = [
+    pytest.param("triton", marks=needs.triton),
+    pytest.param("c", marks=needs.unless(kernels(), needs.COMPILER)),
+]
 
-def seen(one: Quantizer, batches: list[Tensor], *, fuse: bool) -> dict[str, Tensor]:
-    """The buffers of a new quantiser after these batches, by one of the two ways."""
-    one.reset()
+
+def seen(one: Quantizer, batches: list[Tensor], way: str) -> dict[str, Tensor]:
+    """The buffers of a new quantiser after these batches, by Triton, C or torch."""
+    device = DEVICE if way == "triton" else "cpu"
+    one.to(device).reset()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantizer, "can_follow", lambda x, grid: fuse)
+        patch.setattr(follow, "on_a_gpu", lambda x: way == "triton")
+        patch.setattr(follow, "triton_works_on", lambda device: True)
+        if way == "torch":
+            patch.setattr(quantizer, "can_follow", lambda x, grid: False)
+        else:
+            patch.setattr(one, "_see", lambda x: pytest.fail("torch sees"))
         for x in batches:
-            one.observe(x.to(DEVICE))
+            one.observe(x.to(device))
     return {name: value.clone().cpu() for name, value in one.state_dict().items()}
 
 
-def check(one: Quantizer, batches: list[Tensor]) -> dict[str, Tensor]:
-    mine, plain = (seen(one.to(DEVICE), batches, fuse=fuse) for fuse in (True, False))
+def check(way: str, one: Quantizer, batches: list[Tensor]) -> dict[str, Tensor]:
+    mine, plain = (seen(one, batches, how) for how in (way, "torch"))
     assert mine.keys() == plain.keys()
     for name, value in mine.items():
         if value.is_floating_point():
@@ -43,7 +55,7 @@ def activations(bits: int = 4, rule: str = "ema") -> Quantizer:
     return Quantizer(bits, rule=rule, signed=False, symmetric=False)
 
 
-@needs.triton
+@pytest.mark.parametrize("way", WAYS)
 @settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 2**16),
@@ -52,43 +64,43 @@ def activations(bits: int = 4, rule: str = "ema") -> Quantizer:
     shift=st.sampled_from([-5.0, 0.0, 5.0]),
 )
 def test_a_moving_average_moves_as_the_plain_one(
-    seed: int, bits: int, sizes: list[int], shift: float
+    way: str, seed: int, bits: int, sizes: list[int], shift: float
 ) -> None:
     torch.manual_seed(seed)
-    found = check(activations(bits), [torch.randn(size) + shift for size in sizes])
+    found = check(way, activations(bits), [torch.randn(size) + shift for size in sizes])
     assert bool(found["ready"])
     assert bool(found["observed_started"])
 
 
-@needs.triton
-def test_weights_have_the_extremes_of_now() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_have_the_extremes_of_now(way: str) -> None:
     torch.manual_seed(0)
     for rule in ("ema", "minmax"):
         one = Quantizer(4, rule=rule, signed=True, symmetric=False)
         weights = torch.randn(6, 5, 3, 3).contiguous(memory_format=torch.channels_last)
-        found = check(one, [5 * weights, weights])
+        found = check(way, one, [5 * weights, weights])
         width = weights.max().double() - weights.min().double()
         assert float(found["scale"]) == pytest.approx(float(width) / 15, rel=1e-6)
 
 
-@needs.triton
-def test_what_is_not_finite_is_passed_over_and_zeros_have_a_scale() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_not_finite_is_passed_over_and_zeros_have_a_scale(way: str) -> None:
     good, bad = torch.randn(5000), torch.randn(5000)
     bad[4999] = float("nan")
     endless = torch.tensor([1.0, float("inf")])
-    assert not bool(check(activations(), [bad, endless])["ready"])
-    found = check(activations(), [good, bad, endless])
-    alone = seen(activations().to(DEVICE), [good], fuse=True)
+    assert not bool(check(way, activations(), [bad, endless])["ready"])
+    found = check(way, activations(), [good, bad, endless])
+    alone = seen(activations(), [good], way)
     assert all(torch.equal(value, alone[name]) for name, value in found.items())
-    assert float(check(activations(), [torch.zeros(3)])["scale"]) == EMPTY_SCALE
+    assert float(check(way, activations(), [torch.zeros(3)])["scale"]) == EMPTY_SCALE
 
 
-@needs.triton
-def test_many_blocks_and_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_many_blocks_and_half_precision(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "_BLOCKS", 2)
     torch.manual_seed(0)
     x = torch.randn(5 * 4096 + 3)
-    found = check(activations(8), [x.bfloat16(), 2 * x.bfloat16()])
+    found = check(way, activations(8), [x.bfloat16(), 2 * x.bfloat16()])
     assert float(found["observed_high"]) == pytest.approx(1.01 * float(x.bfloat16().max()), rel=1e-5)
 
 
@@ -98,7 +110,8 @@ def test_other_rules_grids_and_devices_stay_plain(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(quantizer, "follow", called)
     x = torch.randn(30)
-    activations().observe(x)
+    for other in (x.half(), x[::2], x.double()):
+        activations().observe(other)
     monkeypatch.setattr(quantizer, "can_follow", lambda *given: True)
     activations(rule="minmax").observe(x)
     activations(rule="mse").observe(x)
@@ -130,3 +143,16 @@ def test_the_papers_recipe_on_a_gpu_gives_what_plain_operations_give(monkeypatch
     for name, value in one.items():
         if name.endswith("scale"):
             torch.testing.assert_close(value, other[name], rtol=1e-3, atol=0)
+
+
+@needs.unless(kernels(), needs.COMPILER)
+def test_the_number_of_threads_changes_no_bit() -> None:
+    x, before = torch.randn(200_003), torch.get_num_threads()
+    try:
+        found: list[dict[str, Tensor]] = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(seen(activations(), [x, 2 * x], "c"))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())

@@ -1,4 +1,4 @@
-r"""Ranges that follow the data of training, on a CUDA device in two kernels.
+r"""Ranges that follow the data of training: on a CUDA device in two kernels, on a CPU in one call of C.
 
 A moving average of the extremes (``ema``, the paper's rule) takes some 35 operations on single numbers for
 each tensor of each step: to find the extremes, to see that they are finite, to move, and to make a grid.
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from qbayes.on_gpu import ALIGNMENT, DTYPES, dense, in_memory, on_a_gpu, triton_works_on
+from qbayes.quant import compiled, kernels_build
 from qbayes.quant.affine import EMPTY_SCALE, LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.follow_kernels import kernels
 
@@ -37,8 +38,12 @@ class Grid:
 
 def can_follow(x: Tensor, grid: Grid) -> bool:
     """Whether the kernels serve these: one scale, and a tensor without gaps."""
-    if not on_a_gpu(x) or not in_memory(grid.scale) or grid.scale.numel() > 1:
+    gpu = on_a_gpu(x)
+    if not (gpu or compiled.on_a_cpu(x)) or not in_memory(grid.scale) or grid.scale.numel() > 1:
         return False
+    if not gpu:
+        fits = x.dtype in compiled.DTYPES and grid.scale.dtype == torch.float32
+        return fits and x.numel() > 0 and dense(x) and kernels_build.kernels() is not None
     sound = x.dtype in DTYPES and x.numel() > 0 and x.data_ptr() % ALIGNMENT == 0
     return sound and grid.scale.device == x.device and dense(x) and triton_works_on(x.device)
 
@@ -49,6 +54,9 @@ def follow(x: Tensor, grid: Grid, state: Mapping[str, Tensor], pace: float) -> N
 
     Without a state they are there at once.
     """
+    if not on_a_gpu(x):
+        _follow_on_a_cpu(x, grid, state, pace)
+        return
     blocks = -(-x.numel() // _BLOCK)
     lows, highs = x.new_empty((2, blocks), dtype=torch.float32)
     moving = (state["low"], state["high"], state["started"]) if state else (lows, highs, grid.ready)
@@ -69,3 +77,16 @@ def follow(x: Tensor, grid: Grid, state: Mapping[str, Tensor], pace: float) -> N
         kernels()[1][(1,)](
             lows, highs, *moving[:2], flags[0], grid.scale, grid.zero, flags[1], *ends, **numbers
         )
+
+
+def _follow_on_a_cpu(x: Tensor, grid: Grid, state: Mapping[str, Tensor], pace: float) -> None:
+    library = kernels_build.kernels()
+    assert library is not None
+    shares = torch.empty(3 * -(-x.numel() // library.chunk))
+    moving = [state[name].data_ptr() for name in ("low", "high", "started")] if state else (None, None, None)
+    library.follow(
+        *(x.data_ptr(), int(x.dtype == torch.bfloat16), x.numel(), *moving),
+        *(grid.scale.data_ptr(), grid.zero.data_ptr(), grid.ready.data_ptr()),
+        *(grid.first, grid.last, pace, EMPTY_SCALE, SMALLEST_SCALE, LARGEST_SCALE),
+        *(shares.data_ptr(), kernels_build.threads_for(x.numel())),
+    )
