@@ -149,6 +149,33 @@ def test_bits_between_layers_count_where_some_have_fewer_bits(quantise: dict[str
     assert distinct({}) == 1
 
 
+@pytest.mark.parametrize(
+    ("method", "precision", "concerned"),
+    [
+        ("bbb", {}, True),
+        ("bbb", {"weight_range": "mse"}, True),
+        ("bbb", {"weight_range": "minmax"}, False),
+        ("bbb", {"weight_range": "minmax", "overrides": {"hidden": {"weight_range": "mse"}}}, True),
+        ("bbb", {"preset": "paper"}, False),
+        ("mcd", {}, False),
+        ("pointwise", {}, False),
+        ("sghmc", {}, False),
+    ],
+)
+def test_the_rule_for_drawn_weights_is_in_the_keys_of_what_is_drawn(
+    method: str, precision: dict[str, Any], concerned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of all else stand from before there was such a rule."""
+    content = changed("precision", precision)
+    content["run"]["method"] = {"name": method}
+    before = keys_of(content)
+    monkeypatch.setattr(stages, "GAUSSIAN_GRID", "another")
+    after = keys_of(content)
+    assert before.float == after.float
+    assert (before.quantised != after.quantised) is concerned
+    assert (before.scores != after.scores) is concerned
+
+
 def test_the_order_of_keys_changes_nothing() -> None:
     turned = copy.deepcopy(CONTENT)
     turned["run"] = {

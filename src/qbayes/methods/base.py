@@ -45,6 +45,8 @@ class Method(ABC):
 
     name: ClassVar[str]
     presets: ClassVar[Mapping[str, Preset]]
+    # whether weights may become Gaussians: what is stored of their quantisation says by which rule it was.
+    gaussian: ClassVar[bool] = True
 
     def require(self, holds: bool, option: str, must: str) -> None:
         """Raise unless an option of this method ``holds``."""

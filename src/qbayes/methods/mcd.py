@@ -42,6 +42,7 @@ class MCDropout(Descent):
     """
 
     name: ClassVar[str] = "mcd"
+    gaussian: ClassVar[bool] = False
     rate: float = 0.1
     placement: Literal["default", "paper"] = "default"
     rates: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -25,6 +25,7 @@ class Pointwise(Descent):
     """Maximum a posteriori with weight decay as the prior."""
 
     name: ClassVar[str] = "pointwise"
+    gaussian: ClassVar[bool] = False
     weight_decay: float = 1e-4
 
     presets: ClassVar[Mapping[str, Preset]] = {

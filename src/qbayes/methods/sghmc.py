@@ -230,6 +230,7 @@ class SGHMCMethod(Method):
     """
 
     name: ClassVar[str] = "sghmc"
+    gaussian: ClassVar[bool] = False
     members: int = 20
     every: int = 2
     burn_in: int | None = None

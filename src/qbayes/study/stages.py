@@ -20,6 +20,8 @@ from qbayes.metrics.choice import check_enough
 from qbayes.quant.match import check_match
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_blend
+from qbayes.quant.quantizers import QUANTIZERS
+from qbayes.quant.quantizers.mse import Mse
 from qbayes.study.network import check_network
 from qbayes.study.sections import (
     EVALUATE,
@@ -44,6 +46,8 @@ from qbayes.training.networks import outputs_of
 STAGES = ("float", "quantised", "program", "scores")
 # raised when the same values give another result: what was stored under the old version is made anew.
 VERSIONS: Mapping[str, int] = {"float": 2, "quantised": 4, "program": 1, "scores": 2}
+# how the grid of drawn weights is found: another word where another rule gives other numbers.
+GAUSSIAN_GRID = "drawn"
 _DIGITS = 16
 CONFUSION = "confusion"
 _AT_ONCE = 1 << 16
@@ -238,11 +242,23 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     return {
         **settings,
         **({} if mixed is None else {MIXED: mixed}),
+        **_of_gaussians(run, precision),
         "precision": _precision_values(precision, mixed),
         "budget": resolve_arithmetic(settings["budget"], facts.device, facts.input_shape).to_json(),
         "seed": run["seed"],
         "threads": run["threads"],
     }
+
+
+def _of_gaussians(run: Mapping[str, Any], precision: Precision) -> dict[str, Any]:
+    """The rule for grids of drawn weights, where there may be such: other keys stand from before it."""
+    name, _ = named(run["method"], "method", "mcd")
+    options = [dict(given) for _, given in precision.to_json()["overrides"]]
+    rules = [precision.weight_range, *(given["weight_range"] for given in options if "weight_range" in given)]
+    concerns = METHODS[name].gaussian and precision.gaussian == "keep"
+    if not concerns or not any(issubclass(QUANTIZERS[rule], Mse) for rule in rules):
+        return {}
+    return {"gaussian_grid": GAUSSIAN_GRID}
 
 
 def _precision_values(precision: Precision, mixed: str | None) -> dict[str, Any]:

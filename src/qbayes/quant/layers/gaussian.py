@@ -8,6 +8,9 @@ noise has an accumulator of its own, ``Σ x μ_q`` and ``Σ x n`` with two scale
 for the channel's σ, and the unit in which n is counted behind the accumulator is such that its variance is
 the wanted one, ``S_n'² Σ Var(n) = Σ σ²``. The sign is that of a folded BatchNorm.
 
+On one grid the clamp would take the noise of the largest weights on one side, so it ends where the drawn
+weights err least (``qbayes.quant.layers.drawn``).
+
 The paper's scheme (``gaussian="single"``) quantises σ·ε and μ + σ·ε with grids of their own.
 """
 
@@ -18,10 +21,12 @@ from torch.nn import functional as F
 from qbayes import noise
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.reparametrise import reparametrised, squared
+from qbayes.quant.affine import dequantize, per_channel
 from qbayes.quant.coded import Coded
 from qbayes.quant.epsilon import GAUSSIAN_STEPS, epsilon_codes, epsilon_scale, epsilon_table
 from qbayes.quant.fixed_point import fixed_point, real, shared_shifts
 from qbayes.quant.layers.base import Constants, multiplier_constants, shaped
+from qbayes.quant.layers.drawn import drawn_scale
 from qbayes.quant.layers.weighted import (
     Geometry,
     accumulate,
@@ -31,6 +36,7 @@ from qbayes.quant.layers.weighted import (
     raise_scale,
 )
 from qbayes.quant.quantizer import Quantizer
+from qbayes.quant.quantizers.mse import Mse
 
 # one grid keeps the noise if its variance ratio stays this close to 1.
 _KEPT = (0.9, 1.1)
@@ -111,6 +117,8 @@ class GaussianWeights(GaussianLayer):
 
     def simulate(self, x: Tensor) -> Tensor:
         """Local reparametrisation with fake-quantised mean and deviation; the mean alone in evaluation."""
+        if self.training and self.quantizer.observing and not self.quantizer.started:
+            self._start()
         weight = self.quantizer(self.weight_mean, factor=True)
         mean = apply_weights(self.geometry, x, weight, self.bias_mean)
         sigma = self.sigma_quantizer(self.weight_sigma)
@@ -134,6 +142,42 @@ class GaussianWeights(GaussianLayer):
         """Set the ranges from the means and deviations as they are."""
         self.quantizer.calibrate(self.weight_mean, f"the weights' means of '{name}'")
         self.sigma_quantizer.calibrate(self.weight_sigma, f"the weights' deviations of '{name}'")
+        self.make_room_for_noise()
+
+    def _start(self) -> None:
+        """As ``calibrate``, in the first step of a training that nothing calibrated."""
+        self.quantizer.observe(self.weight_mean)
+        self.sigma_quantizer.observe(self.weight_sigma)
+        self.make_room_for_noise()
+
+    @torch.no_grad()
+    def make_room_for_noise(self) -> None:
+        """Where one grid keeps the noise, end it where the drawn weights err least and not the means alone.
+
+        That is for rules which look for the least error; the ends of others are what they say.
+        """
+        if not isinstance(self.quantizer.rule, Mse) or self.always_two or not bool(self.quantizer.ready):
+            return
+        scale = self.quantizer.scale
+        plain = scale.detach().clone()
+        scale.copy_(self._drawn_scale(plain))
+        if not self._kept_by(self._at_least(scale.expand(len(self.weight_mean)))):
+            # the noise gets a grid of its own, and is not clipped with the mean.
+            scale.copy_(plain)
+
+    def _drawn_scale(self, plain: Tensor) -> Tensor:
+        """The grid of drawn weights, for every channel or all of them, where ``plain`` is that of means."""
+        rows = (1, -1) if plain.ndim == 0 else (len(plain), -1)
+        coded = dequantize(self.sigma_codes(), *self._along_rows(self.sigma_quantizer))
+        parts = [part.detach().reshape(rows) for part in (self.weight_mean, self.weight_sigma, coded)]
+        found = drawn_scale(
+            parts[0], parts[1], parts[2], plain.reshape(-1), limit=self.limit, noise_bits=self.noise_bits
+        )
+        return found.reshape(plain.shape)
+
+    def _along_rows(self, quantizer: Quantizer) -> tuple[Tensor, Tensor]:
+        scale, zero = (per_channel(part, self.weight_mean.ndim, 0) for part in quantizer.grid())
+        return scale, zero
 
     @torch.no_grad()
     def settle(self, x_scale: Tensor) -> None:

@@ -64,6 +64,9 @@ class SingleGridWeights(GaussianWeights):
             bias = bias + F.softplus(self.bias_rho) * self.training_noise(bias)
         return apply_weights(self.geometry, x, weight, bias)
 
+    def make_room_for_noise(self) -> None:
+        """Nothing: the ranges of noise and weight are those of what was drawn."""
+
     @torch.no_grad()
     def settle(self, x_scale: Tensor) -> None:
         self._make_room(self.sample_quantizer, x_scale)

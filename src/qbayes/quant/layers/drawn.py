@@ -1,0 +1,208 @@
+r"""The grid on which a drawn Gaussian weight errs least, mean and noise together.
+
+One grid holds ``m + n``, with ``m = round(μ / S)``, ``n = round(σ_q e S_σ S_ε / S)`` and both sums held
+within ±L. A grid that ends at max|μ| clips the noise of the largest weights on one side: their mean moves.
+With v = |μ| / S, the rest r = v − m, s = σ_q S_σ / S and ε̂ = e S_ε, a weight's expected squared error is
+
+.. math:: S^2\Bigl[(1-P)\,(r^2+\rho(s)) + \sum_{m+n>L} p_e\,(L-v-s\hat\varepsilon)^2
+          + \sum_{n<-L} p_e\,(L+r+s\hat\varepsilon)^2\Bigr]
+          + \mathrm E\,(\sigma_q S_\sigma\hat\varepsilon-\sigma\varepsilon)^2
+
+with :math:`\rho(s) = \mathrm E\,(\mathrm{round}(s\hat\varepsilon)-s\hat\varepsilon)^2` and P the share of
+draws in the two sums. All expectations run over the table of ε itself: the sums are tails of it, kept for
+every code, and ρ is kept on a fine grid. Left out is only what averages to nothing: that rounding errors
+depend on being clipped, and on the error of σ: a twentieth of the whole at most.
+
+Where the noise has a grid of its own nothing is clipped together with it, and the plain rule of the means
+is the rule of the drawn weight.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE
+from qbayes.quant.epsilon import INDEX_BITS, epsilon_scale, epsilon_table
+
+CANDIDATES = 48
+# the first candidate ends here, as a share of the plain end; the last holds so many σ of every weight.
+_NARROWEST = 0.75
+_SIGMAS = 4.0
+# ρ is kept for s up to the first number, so many values a step; noise of more steps finds no such grid.
+_MOST_STEPS, _FINENESS = 128, 64
+# numbers that are worked on at a time: they stay in the cache.
+_CHUNK = 2**17
+# a deviation of nothing is one of 1e-30.
+_NO_NOISE = 1e-25
+
+
+@dataclass(frozen=True)
+class NoiseTable:
+    """What the table of ε adds up to: of the codes beyond c the shares ``Σ p``, ``Σ p ε̂`` and ``Σ p ε̂²``
+    at index c, and ρ at index ``64 s``; ``together`` is ``E ε ε̂``.
+    """
+
+    share: Tensor
+    first: Tensor
+    second: Tensor
+    rounding: Tensor
+    together: float
+
+
+@functools.cache
+def noise_table(bits: int) -> NoiseTable:
+    """The sums over the table of ε at this width; shared, so not to be written to."""
+    table = epsilon_table(bits).double()
+    levels, counts = torch.unique(table, return_counts=True)
+    worth = levels * epsilon_scale(bits)
+    shares = counts.double() / len(table)
+    last = (1 << (bits - 1)) - 1
+    beyond = (levels[None] > torch.arange(last + 1)[:, None]).double() * shares
+    s = torch.arange(_MOST_STEPS * _FINENESS + 2, dtype=torch.float64) / _FINENESS
+    rounding = torch.zeros_like(s)
+    for value, share in zip(worth.tolist(), shares.tolist(), strict=True):
+        rounding += share * ((s * value).round() - s * value).square()
+    # the mean of ε over a word's twelfth bits: φ at the edges of 4096 cells of equal shares.
+    edges = torch.special.ndtri(torch.arange(1, 1 << INDEX_BITS, dtype=torch.float64) / (1 << INDEX_BITS))
+    density = torch.exp(-edges.square() / 2) / (2 * torch.pi) ** 0.5
+    none = torch.zeros(1, dtype=torch.float64)
+    parts = torch.cat([none, density]) - torch.cat([density, none])
+    together = float((parts * table).sum()) * epsilon_scale(bits)
+    sums = [beyond.sum(1), (beyond * worth).sum(1), (beyond * worth.square()).sum(1)]
+    return NoiseTable(*(value.float() for value in (*sums, rounding)), together=together)
+
+
+@torch.no_grad()
+def drawn_errors(
+    mean: Tensor, sigma: Tensor, coded: Tensor, scales: Tensor, *, limit: int, noise_bits: int
+) -> Tensor:
+    """The expected squared error of each row of drawn weights on each of its grids, in float64.
+
+    Args:
+        mean: μ of the weights, ``(rows, weights)``; those of a row share a scale.
+        sigma: Their σ.
+        coded: Their σ as its codes have it, in real units.
+        scales: S of each row's grids, ``(rows, grids)``.
+        limit: The largest code L.
+        noise_bits: The bits of ε.
+
+    Returns:
+        The sums over the weights of each row, ``(rows, grids)``.
+
+    Example:
+        >>> mean, sigma = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.1, 0.1]])
+        >>> scales = torch.tensor([[1.0, 1.3]]) / 127
+        >>> errors = drawn_errors(mean, sigma, sigma, scales, limit=127, noise_bits=8)
+        >>> bool(errors[0, 1] < errors[0, 0])  # room for the noise of -1.0
+        True
+    """
+    table = noise_table(noise_bits)
+    table = NoiseTable(
+        *(value.to(mean.device) for value in (table.share, table.first, table.second, table.rounding)),
+        together=table.together,
+    )
+    found = torch.zeros(scales.shape, dtype=torch.float64, device=mean.device)
+    pieces = max(1, -(-mean.numel() // _CHUNK))
+    width = -(-mean.shape[1] // pieces)
+    for part, spread in zip(mean.abs().float().split(width, 1), coded.float().split(width, 1), strict=True):
+        for grid in range(scales.shape[1]):
+            step = scales[:, grid, None]
+            found[:, grid] += _in_steps(part / step, spread / step, limit, noise_bits, table)
+    found *= scales.double().square()
+    own, other = sigma.double(), coded.double()
+    apart = own.square() + other.square() - 2 * table.together * own * other
+    return found + apart.sum(1, keepdim=True)
+
+
+def _in_steps(v: Tensor, s: Tensor, limit: int, noise_bits: int, table: NoiseTable) -> Tensor:
+    """The error of each row in squared steps, but for that of σ and ε."""
+    codes = v.round().clamp_(max=limit)
+    rest = v - codes
+    error = rest.square() + _rounding(s, table.rounding)
+    total = error.sum(1, dtype=torch.float64)
+    last = (1 << (noise_bits - 1)) - 1
+    unit = epsilon_scale(noise_bits)
+    reach = s * (unit * last)
+    # few weights are near an end, and only those are clipped.
+    for room, ends in ((limit + 0.5 - codes, limit - v), (torch.full_like(v, limit + 0.5), limit + rest)):
+        where = torch.nonzero(reach > room, as_tuple=True)
+        if not len(where[0]):
+            continue
+        noise, end = s[where], ends[where]
+        beyond = (room[where] / (noise * unit)).long().clamp_(max=last)
+        share, first, second = table.share[beyond], table.first[beyond], table.second[beyond]
+        clipped = share * end.square() - 2 * end * noise * first + noise.square() * second
+        total.index_add_(0, where[0], (clipped - share * error[where]).double())
+    return total
+
+
+def _rounding(s: Tensor, table: Tensor) -> Tensor:
+    """ρ(s), from its table by straight lines."""
+    place = (s * _FINENESS).clamp_(max=_MOST_STEPS * _FINENESS)
+    index = place.long()
+    low = table[index]
+    return low + (place - index) * (table[index + 1] - low)
+
+
+@torch.no_grad()
+def drawn_candidates(mean: Tensor, sigma: Tensor, plain: Tensor, *, limit: int) -> Tensor:
+    """The scales among which ``drawn_scale`` chooses, ``(rows, 1 + CANDIDATES)``: the plain one comes first.
+
+    Args:
+        mean: μ of the weights, ``(rows, weights)``.
+        sigma: Their σ.
+        plain: The scale that suits the means alone, one a row.
+        limit: The largest code.
+
+    Returns:
+        From three quarters of the plain scale to where every weight has room for 4 σ.
+
+    Example:
+        >>> one = torch.ones(1, 1)
+        >>> drawn_candidates(one, one, torch.tensor([0.5]), limit=2)[0, [0, 1, -1]]
+        tensor([0.5000, 0.3750, 2.5000])
+    """
+    plain = plain.double()
+    widest = (mean.abs().double() + _SIGMAS * sigma.double()).amax(1) / limit
+    low = _NARROWEST * plain
+    ratio = torch.maximum(widest, plain) / low
+    exponents = torch.linspace(0, 1, CANDIDATES, dtype=torch.float64, device=mean.device)
+    found = torch.cat([plain[:, None], low[:, None] * ratio[:, None] ** exponents], 1)
+    return found.clamp(SMALLEST_SCALE, LARGEST_SCALE).float()
+
+
+@torch.no_grad()
+def drawn_scale(
+    mean: Tensor, sigma: Tensor, coded: Tensor, plain: Tensor, *, limit: int, noise_bits: int
+) -> Tensor:
+    """The scale of least expected squared error of drawn weights; the plain one for a row without noise.
+
+    Args:
+        mean: μ of the weights, ``(rows, weights)``; those of a row share a scale.
+        sigma: Their σ.
+        coded: Their σ as its codes have it, in real units.
+        plain: The scale that suits the means alone, one a row.
+        limit: The largest code.
+        noise_bits: The bits of ε.
+
+    Returns:
+        One scale a row.
+
+    Example:
+        >>> mean, plain = torch.tensor([[0.5, -1.0]]), torch.tensor([1.0 / 127])
+        >>> sigma = torch.tensor([[0.1, 0.1]])
+        >>> bool(drawn_scale(mean, sigma, sigma, plain, limit=127, noise_bits=8) > 1.2 * plain)
+        True
+    """
+    # in units of the plain grid's end: squares of very large or small numbers are no float32.
+    unit = plain.double()[:, None] * limit
+    mean, sigma_here, coded = ((values.double() / unit).float() for values in (mean, sigma, coded))
+    candidates = drawn_candidates(mean, sigma_here, torch.full_like(plain, 1 / limit), limit=limit)
+    errors = drawn_errors(mean, sigma_here, coded, candidates, limit=limit, noise_bits=noise_bits)
+    best = errors.argmin(1)
+    found = candidates.gather(1, best[:, None])[:, 0].double() * unit[:, 0]
+    found = found.clamp(SMALLEST_SCALE, LARGEST_SCALE).float()
+    stays = (best == 0) | (sigma.amax(1) <= _NO_NOISE)
+    return torch.where(stays, plain, found)
