@@ -10,9 +10,10 @@ import pytest
 from qbayes.errors import BadInput
 from qbayes.study import stages
 from qbayes.study.plan import Plan, make_plan
+from qbayes.study.sections import DEFAULTS
 from qbayes.study.spec import Study
 from qbayes.study.stacks import stacks_of
-from qbayes.study.stages import Resolver, Tasks
+from qbayes.study.stages import Resolver, Tasks, quantised_values
 
 CONTENT: dict[str, Any] = {
     "run": {
@@ -121,6 +122,40 @@ def test_rows_of_a_choice_count_where_something_is_scored_on_them() -> None:
     assert keys_of(chosen).program == keys_of(with_shifts).program
     assert keys_of(chosen).scores != keys_of(with_shifts).scores
     assert keys_of(changed("evaluate.shift_rows", 100)) == keys_of(CONTENT), "nothing is shifted"
+
+
+def test_a_control_shares_the_float_training_and_has_no_program() -> None:
+    quantised, control = keys_of(CONTENT), keys_of(changed("precision", {"finetuned": "W4A4"}))
+    assert control.float == quantised.float
+    assert control.quantised not in (None, quantised.quantised)
+    assert control.program is None
+    assert control.scores != quantised.scores
+    assert keys_of(changed("precision", {"finetuned": "W4A3"})) != control
+    tuned = changed("precision", {"finetuned": "W4A4"})
+    tuned["run"]["quantise"]["learning_rate"] = 0.5
+    assert keys_of(tuned).quantised != control.quantised
+    tuned = changed("precision", {"finetuned": "W4A4"})
+    tuned["run"]["evaluate"]["backend"] = "onednn"
+    assert keys_of(tuned) == control, "a float posterior has no backend"
+
+
+def test_the_default_rate_of_a_control_is_that_of_its_precision() -> None:
+    facts = Tasks(None).facts("diabetes")
+    run = {**DEFAULTS, "task": "diabetes", "network": "mlp", "method": "pointwise"}
+    rates = [
+        quantised_values({**run, "precision": precision}, facts)["budget"]["learning_rate"]
+        for bits in ("W8A8", "W4A8", "W3A3")
+        for precision in (bits, {"finetuned": bits})
+    ]
+    assert rates[0::2] == rates[1::2]
+    assert rates[0] < rates[2] < rates[4]
+
+
+def test_a_control_without_an_epoch_is_refused() -> None:
+    content = changed("precision", {"finetuned": "W4A4"})
+    content["run"]["quantise"] = {"epochs": 0}
+    with pytest.raises(BadInput, match="fine-tuning in float needs an epoch"):
+        keys_of(content)
 
 
 def test_more_rows_than_there_are_are_refused_before_anything_runs() -> None:

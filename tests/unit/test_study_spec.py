@@ -60,6 +60,28 @@ def test_a_preset_stays_where_bits_vary() -> None:
     assert two.place == {"precision.weight": 4}
 
 
+def test_a_control_is_called_so_and_by_what_it_is_like() -> None:
+    found = places('precision = ["float", {finetuned = ["W4A4", "W8A8"]}]')
+    assert found == [
+        {"precision": "float"},
+        {"precision": "float-finetuned", "precision.finetuned": "W4A4"},
+        {"precision": "float-finetuned", "precision.finetuned": "W8A8"},
+    ]
+    _, in_a_table = places('precision = ["W4A4", {finetuned = {weight = 4, activation = 8}}]')
+    assert in_a_table["precision"] == "float-finetuned"
+    assert in_a_table["precision.finetuned"] == '{"activation": 8, "weight": 4}'
+
+
+def test_a_control_takes_the_place_of_bits_and_bits_that_of_a_control() -> None:
+    axes = 'precision = [{weight = 4}, {finetuned = "W4A4"}]'
+    bits, control = study(axes, RUN + "precision = {weight = 8, activation = 7}\n").points()
+    assert bits.run["precision"] == {"weight": 4, "activation": 7}
+    assert control.run["precision"] == {"finetuned": "W4A4"}
+    bits, control = study(axes, RUN + 'precision = {finetuned = "W8A8"}\n').points()
+    assert bits.run["precision"] == {"weight": 4}
+    assert control.run["precision"] == {"finetuned": "W4A4"}
+
+
 def test_two_keys_of_one_section_vary_together() -> None:
     found = [
         point.run["method"]
@@ -113,6 +135,27 @@ WRONG = {
     "precision": (RUN + 'precision = "W9A8"\n', "[run] precision", "2"),
     "word for a precision": (RUN + 'precision = "8 bits"\n', "[run] precision", "W4A4"),
     "key of the precision": (RUN + "precision = {wight = 4}\n", "[run] precision", "weight"),
+    "control without a precision": (
+        RUN + 'precision = "float-finetuned"\n',
+        "must have the fine-tuning of some precision",
+        'finetuned = "W4A4"',
+    ),
+    "control of float": (
+        RUN + 'precision = {finetuned = "float"}\n',
+        "finetuned must name a precision",
+        "W4A4",
+    ),
+    "control with bits": (
+        RUN + 'precision = {finetuned = "W4A4", weight = 4}\n',
+        "finetuned must name a precision",
+        "stand alone",
+    ),
+    "control of a control": (
+        RUN + 'precision = {finetuned = {finetuned = "W4A4"}}\n', "finetuned must name a precision", "W4A4"
+    ),
+    "control of what trains more": (
+        RUN + 'precision = {finetuned = {preset = "paper"}}\n', "weights which keep their noise", "keep"
+    ),
     "quantise": (RUN + "quantise = {epoch = 3}\n", "[run] quantise", "epochs"),
     "evaluate": (RUN + "evaluate = {draw = 3}\n", "[run] evaluate", "draws"),
     "no draws": (RUN + "evaluate = {draws = 0}\n", "draws must be from 1 to 100,000", "20"),

@@ -41,17 +41,22 @@ def check_asked(posterior: NetworkPosterior, task: Task, precision: Precision, k
 
 def check_control(precision: Precision, budget: Budget) -> None:
     """Raise where a float network cannot have the fine-tuning that belongs to a precision."""
-    if precision.gaussian != "keep":
-        raise BadInput(
-            "fine-tuning in float is that of weights which keep their noise",
-            f"gaussian='{precision.gaussian}', whose fine-tuning trains the deviations too",
-            "give gaussian='keep'",
-        )
+    check_keeps(precision)
     if budget.epochs < 1:
         raise BadInput(
             "fine-tuning in float needs an epoch",
             "epochs=0, which would leave the float posterior as it is",
             "give the epochs of the quantised posteriors, or compare with the float posterior",
+        )
+
+
+def check_keeps(precision: Precision) -> None:
+    """Raise where the fine-tuning of a precision does not leave the deviations as they are."""
+    if precision.gaussian != "keep":
+        raise BadInput(
+            "fine-tuning in float is that of weights which keep their noise",
+            f"gaussian='{precision.gaussian}', whose fine-tuning trains the deviations too",
+            "give gaussian='keep'",
         )
 
 

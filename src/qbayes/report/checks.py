@@ -12,7 +12,7 @@ import numpy as np
 from qbayes.metrics.scores import METRICS, is_score
 from qbayes.report.cells import COLLAPSE_REGRESSION, POINTWISE, free_axes, has_collapsed
 from qbayes.report.frame import AXIS, Frame, Row
-from qbayes.report.pairs import BINS, Pair, bin_of, is_float, paired, score
+from qbayes.report.pairs import BINS, Pair, bin_of, is_float, is_quantised, paired, score
 
 FEWEST_SEEDS = 3
 # Errors that a working network stays below: LeNet-5 reaches 0.9 % on MNIST (LeCun et al., 1998), the paper's
@@ -180,7 +180,7 @@ def _draws(study: Study) -> Finding:
 @_check("quantised runs have their float run")
 def _partners(study: Study) -> Finding:
     with_partner = {str(pair.quantised["run"]) for pair in study.pairs}
-    quantised = [row for row in study.frame.rows if not is_float(row)]
+    quantised = [row for row in study.frame.rows if is_quantised(row)]
     alone = sorted({label(row) for row in quantised if str(row["run"]) not in with_partner})
     warning = "What quantisation cost must not be guessed without a float run of the same draws"
     return warning, alone, f"All of {len(quantised)} quantised runs are paired"

@@ -16,6 +16,7 @@ from qbayes.metrics.scores import UNSHIFTED
 from qbayes.metrics.scores import metric as metric_named
 from qbayes.report.bootstrap import Estimate, Unit, estimate, resampled_means, several_folds
 from qbayes.report.frame import AXIS, Details, Frame, Row, axes
+from qbayes.study.table import CONTROL
 from qbayes.tasks.shifts import LEVELS
 
 BINS = 10  # as in qbayes.metrics.calibration.ece
@@ -69,6 +70,15 @@ def is_float(row: Row) -> bool:
     return row.get("precision") == "float"
 
 
+def is_control(row: Row) -> bool:
+    """Whether a run is that of a float network with the fine-tuning of a quantised one."""
+    return row.get("precision") == CONTROL
+
+
+def is_quantised(row: Row) -> bool:
+    return not (is_float(row) or is_control(row))
+
+
 def unit(row: Row) -> Unit:
     """What tells the runs of one condition apart: fold, seed, and options of the evaluation."""
     return row.get("fold"), row.get("seed"), *_evaluation(row)
@@ -81,7 +91,7 @@ def paired(frame: Frame) -> list[Pair]:
 
 def _all_pairs(frame: Frame) -> list[Pair]:
     floats = {_float_key(row): row for row in frame.rows if is_float(row)}
-    found = ((row, floats.get(_float_key(row))) for row in frame.rows if not is_float(row))
+    found = ((row, floats.get(_float_key(row))) for row in frame.rows if is_quantised(row))
     return [Pair(row, partner) for row, partner in found if partner is not None]
 
 

@@ -15,8 +15,8 @@ from qbayes.posterior.save import save_posterior, write_atomically
 from qbayes.quant.qat import quantize_members
 from qbayes.quant.quantisation import quickest_place
 from qbayes.study.measured import measured_row
-from qbayes.study.sections import FLOAT
-from qbayes.study.stages import canonical, evaluate_values
+from qbayes.study.sections import FLOAT, is_control
+from qbayes.study.stages import answers_in_float, canonical, evaluate_values
 from qbayes.study.store import CHECKPOINT, ROW, ROWS
 from qbayes.study.trained import asked_of
 from qbayes.study.workplace import Job, Workplace, bits_name, method_name, task_name
@@ -44,6 +44,9 @@ class Answers:
         )
         if self.run["precision"] == FLOAT:
             self._score(self._as_trained)
+        elif is_control(self.run["precision"]):
+            if self.at.attempt("quantised", self.job["quantised"], self._quantise):
+                self._score(self._as_trained)
         elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.lower(
             self.job["program"], self.run, self.quantised
         ):
@@ -58,6 +61,10 @@ class Answers:
         if self._quantised is None:
             self._quantised = self.at.posterior("quantised", self.job["quantised"], self.run)
         return self._quantised
+
+    def in_float(self) -> NetworkPosterior:
+        """The float posterior that answers: the control is fine-tuned."""
+        return self.quantised() if is_control(self.run["precision"]) else self.float()
 
     def program(self) -> Program:
         if self._program is None:
@@ -77,8 +84,9 @@ class Answers:
         return {"method": method_name(self.run), "task": task_name(self.run)}
 
     def _as_trained(self, run: Mapping[str, Any]) -> NetworkPosterior:
-        weights = sum(parameter.numel() for parameter in self.float().network.parameters())
-        return self.float().to(quickest_place(weights, self.at.place))
+        posterior = self.in_float()
+        weights = sum(parameter.numel() for parameter in posterior.network.parameters())
+        return posterior.to(quickest_place(weights, self.at.place))
 
     def _deployed(self, run: Mapping[str, Any]) -> ProgramPosterior:
         constants = self.program().members[0].constants.values()
@@ -111,7 +119,7 @@ class Answers:
             ood_rows=values.get("ood_rows"),
             each_row=each,
         )
-        deployed = self.float() if run["precision"] == FLOAT else self.program()
+        deployed = self.in_float() if answers_in_float(run) else self.program()
         row = measured_row(run, found, task, deployed)
         write_atomically(
             folder / ROWS, save_tensors({name: held.contiguous() for name, held in each.items()})

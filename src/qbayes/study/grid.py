@@ -18,7 +18,14 @@ from typing import Any
 
 from qbayes.errors import BadInput, nearest
 from qbayes.networks import NETWORKS
-from qbayes.study.sections import NAMED, SECTIONS, check_section, network_options, precision_of
+from qbayes.study.sections import (
+    NAMED,
+    SECTIONS,
+    check_section,
+    is_control,
+    label_of,
+    network_options,
+)
 
 # keys of which one value is a list itself: there, a list of lists varies.
 _LISTS: Mapping[str, frozenset[str]] = {
@@ -205,7 +212,9 @@ def _changed(run: Mapping[str, Any], section: str, value: Any) -> dict[str, Any]
     if isinstance(value, Mapping):
         base = {"name": held} if isinstance(held, str) and section in NAMED else held
         renamed = section in NAMED and value.get("name", _name(base)) != _name(base)
-        merged = dict(value) if renamed or not isinstance(base, Mapping) else {**base, **value}
+        # the control has the bits of no layer: it takes the place of a precision, and the other way round.
+        other = section == "precision" and is_control(value) != is_control(base)
+        merged = dict(value) if renamed or other or not isinstance(base, Mapping) else {**base, **value}
     else:
         merged = value
     check_section(section, merged)
@@ -246,7 +255,7 @@ def _place(given: Mapping[str, Any]) -> dict[str, Any]:
         if section in NAMED and "name" in rest:
             place[section] = rest.pop("name")
         if section == "precision":
-            place[section] = precision_of(value).label
+            place[section] = label_of(value)
             rest = {key: one for key, one in rest.items() if key not in ("weight", "activation")}
         place |= {f"{section}.{key}": _shown(one) for key, one in rest.items()}
     return place

@@ -14,6 +14,7 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.study.sections import (
     FLOAT,
     ROWS_OF,
+    is_control,
     is_trained,
     mixed_of,
     named,
@@ -22,6 +23,7 @@ from qbayes.study.sections import (
 )
 from qbayes.study.spread import weight_spread
 from qbayes.study.stages import evaluate_values
+from qbayes.study.table import CONTROL
 from qbayes.tasks import Task
 
 _FLOAT_BITS = 32
@@ -48,6 +50,9 @@ def identity(run: Mapping[str, Any]) -> Row:
     if run["precision"] == FLOAT:
         bits = {"precision": FLOAT, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}
         return {**shared, **bits, "training": FLOAT, "backend": FLOAT}
+    if is_control(run["precision"]):
+        bits = {"precision": CONTROL, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}
+        return {**shared, **bits, "training": "trained", "backend": FLOAT}
     precision = precision_of(run["precision"])
     return {
         **shared,
@@ -69,11 +74,12 @@ def measured_row(
 
     A float run also says how spread its weights are: ``spread/LAYER``, ``deviation/LAYER``.
     """
+    as_trained = run["precision"] == FLOAT
     return {
         **identity(run),
         **written(found.flat()),
         **_size(deployed),
-        **(weight_spread(deployed) if isinstance(deployed, NetworkPosterior) else {}),
+        **(weight_spread(deployed) if isinstance(deployed, NetworkPosterior) and as_trained else {}),
         "test_rows": found.meta["rows"],
         **{name: found.meta[name] for name in ROWS_OF if name in found.meta},
         "classes": _classes(task),

@@ -18,15 +18,18 @@ from qbayes.mixed.costs import KINDS
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
 from qbayes.quant.affine import MOST_BITS
-from qbayes.quant.checks import KEEPS
+from qbayes.quant.checks import KEEPS, check_keeps
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_share
 from qbayes.quant.recipe import OPTIMISERS, PRESETS, qat_recipe
+from qbayes.study.table import CONTROL
 from qbayes.tasks.dataset import check_options, find_dataset
 from qbayes.training.budget import Budget
 
 Section = Mapping[str, Any]
 FLOAT = "float"
+# the control: a float network with the fine-tuning that belongs to a precision, {finetuned = "W4A4"}.
+FINETUNED = "finetuned"
 AUTO = "auto"
 EVALUATE: Mapping[str, Any] = {
     "draws": 20,
@@ -114,8 +117,11 @@ def _check_training(value: Any) -> None:
 
 
 def _check_precision(value: Any) -> None:
-    if value != FLOAT:
-        precision_of(value)
+    if value == FLOAT:
+        return
+    precision = precision_of(value)
+    if is_control(value):
+        check_keeps(precision)
 
 
 def _check_quantise(value: Any) -> None:
@@ -215,8 +221,31 @@ def start_of(run: Section) -> Section | None:
     return {**run, "method": training[START], "training": training.get(START_TRAINING, {})}
 
 
+def is_control(value: Any) -> bool:
+    """Whether a precision is that of a float network with the fine-tuning of a quantised one."""
+    return isinstance(value, Mapping) and FINETUNED in value
+
+
+def label_of(value: Any) -> str:
+    """What rows call a precision: ``float``, ``float-finetuned``, ``W4A4``."""
+    if value == FLOAT:
+        return FLOAT
+    return CONTROL if is_control(value) else precision_of(value).label
+
+
 def precision_of(value: Any) -> Precision:
-    """``"W4A4"``, or a table with bits and options, from the preset it names."""
+    """``"W4A4"``, or a table with bits and options, from the preset it names.
+
+    Of the control, ``{finetuned = …}``, it is the precision whose fine-tuning it has.
+    """
+    if is_control(value):
+        return _precision_of_control(value)
+    if value == CONTROL:
+        raise BadInput(
+            "the float network that is fine-tuned must have the fine-tuning of some precision",
+            f'precision = "{CONTROL}"',
+            f'write precision = {{{FINETUNED} = "W4A4"}}',
+        )
     if isinstance(value, str):
         found = _LABEL.fullmatch(value)
         if found is None:
@@ -235,10 +264,26 @@ def precision_of(value: Any) -> Precision:
     return Precision(**{**Precision.presets[preset], **plain})
 
 
+def _precision_of_control(value: Mapping[str, Any]) -> Precision:
+    like = value[FINETUNED]
+    if set(value) != {FINETUNED} or like == FLOAT or is_control(like):
+        raise BadInput(
+            f"{FINETUNED} must name a precision with bits, and stand alone",
+            f"{dict(value)!r}",
+            f'write precision = {{{FINETUNED} = "W4A4"}}',
+        )
+    return precision_of(like)
+
+
 def scheme_of(value: Any, mixed: str | None = None) -> str:
     """The preset of a precision and what differs from it besides the bits: ``default, mask=product``."""
     if value == FLOAT:
         return FLOAT
+    if is_control(value):
+        # as what it was fine-tuned: its precision, and what is not the default there.
+        like = value[FINETUNED]
+        changed = scheme_of(like).removeprefix("default").removeprefix(", ")
+        return ", ".join(part for part in (f"as {precision_of(like).label}", changed) if part)
     options = {} if isinstance(value, str) else {**value}
     preset = options.pop("preset", "default")
     if mixed is not None:

@@ -17,6 +17,7 @@ import torch
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
 from qbayes.metrics.choice import check_enough
+from qbayes.quant.checks import check_control
 from qbayes.quant.match import check_match
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_blend
@@ -25,11 +26,13 @@ from qbayes.quant.quantizers.mse import Mse
 from qbayes.study.network import check_network
 from qbayes.study.sections import (
     EVALUATE,
+    FINETUNED,
     FLOAT,
     MIXED,
     OF_THE_START,
     ROWS_OF,
     START,
+    is_control,
     mixed_of,
     named,
     precision_of,
@@ -56,6 +59,8 @@ _AT_ONCE = 1 << 16
 @dataclass(frozen=True)
 class Keys:
     """The keys of a run's stages; a float run has neither quantised posterior nor program.
+
+    The control has no program: ``quantised`` is the float posterior with the fine-tuning of a quantised one.
 
     ``start`` is that of the float posterior from which the training of ``float`` starts.
     """
@@ -141,6 +146,8 @@ class Resolver:
             values = quantised_values(run, self._tasks.facts(run["task"]))
             self._hashed[parts] = digest("quantised", {"float": float_key, **values})
         quantised = self._hashed[parts]
+        if is_control(run["precision"]):
+            return Keys(float_key, quantised, None, self._scores(quantised, evaluate, run), start)
         program = self._once(("program", quantised), {"quantised": quantised})
         return Keys(float_key, quantised, program, self._scores(program, evaluate, run), start)
 
@@ -233,6 +240,8 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     precision = precision_of(run["precision"])
     settings = quantise_of(run["quantise"], precision.fewest_bits, facts.kind, facts.name)
     mixed = mixed_of(run["quantise"])
+    if is_control(run["precision"]):
+        check_control(precision, settings["budget"])
     check_blend(settings["blend"], settings["teacher"])
     check_match(settings["match"], facts.kind, facts.name)
     for name in ("blend", "match"):
@@ -244,6 +253,7 @@ def quantised_values(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
         **({} if mixed is None else {MIXED: mixed}),
         **_of_gaussians(run, precision),
         "precision": _precision_values(precision, mixed),
+        **({FINETUNED: True} if is_control(run["precision"]) else {}),
         "budget": resolve_arithmetic(settings["budget"], facts.device, facts.input_shape).to_json(),
         "seed": run["seed"],
         "threads": run["threads"],
@@ -274,16 +284,21 @@ def _precision_values(precision: Precision, mixed: str | None) -> dict[str, Any]
 
 
 def evaluate_values(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What is evaluated how; the backend and its agreement do not concern a float run."""
+    """What is evaluated how; the backend and its agreement do not concern a float network."""
     whole = {**EVALUATE, **run["evaluate"]}
     for rows, scored in ROWS_OF.items():
         # a number of rows that nothing is scored on leaves the keys as they are without it.
         if not whole[scored]:
             whole.pop(rows, None)
-    if run["precision"] == FLOAT:
+    if answers_in_float(run):
         whole.pop("backend")
         whole.pop("agreement")
     return whole
+
+
+def answers_in_float(run: Mapping[str, Any]) -> bool:
+    """Whether a run's scores are those of a float posterior: as it was trained, or the control."""
+    return run["precision"] == FLOAT or is_control(run["precision"])
 
 
 def canonical(value: Any) -> str:

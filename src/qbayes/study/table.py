@@ -24,6 +24,8 @@ from qbayes.metrics.scores import NOT_FINITE
 Row = dict[str, Any]
 
 FORMAT = 1
+# the precision of rows whose network was fine-tuned as a quantised one and never rounded.
+CONTROL = "float-finetuned"
 AXIS, COMMENT, DONE = "axis:", "#", "done"
 # what a run is, in the order of a table's columns; its places on the axes and its scores come after.
 KNOWN_BEFORE = (

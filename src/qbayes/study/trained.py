@@ -13,7 +13,7 @@ from qbayes.posterior.save import WEIGHTS, save_posterior
 from qbayes.quant.quantisation import Quantisation
 from qbayes.quant.stacked import quantize_stacked
 from qbayes.study.network import make_network
-from qbayes.study.sections import mixed_of, precision_of, quantise_of
+from qbayes.study.sections import is_control, mixed_of, precision_of, quantise_of
 from qbayes.study.stacks import stack_job
 from qbayes.study.stages import method_and_budget
 from qbayes.study.store import CHECKPOINT
@@ -100,7 +100,7 @@ class Tuned:
         def lower(results: Sequence[NetworkPosterior | QbayesError]) -> None:
             """The programs too: here the posteriors are at hand, elsewhere they would be read again."""
             for ((_, run), _, program), result in zip(found, results, strict=True):
-                if isinstance(result, NetworkPosterior):
+                if program is not None and isinstance(result, NetworkPosterior):
                     self.at.lower(program, run, lambda result=result: result)
 
         self.at.attempt_stack(
@@ -125,10 +125,10 @@ def asked_of(
     run: Mapping[str, Any], posterior: NetworkPosterior, task: Task, device: torch.device
 ) -> Quantisation:
     """What a run asks of quantisation; bits by layer are assigned here, on ``device``."""
-    precision = precision_of(run["precision"])
+    precision, rounds = precision_of(run["precision"]), not is_control(run["precision"])
     settings = quantise_of(run["quantise"], precision.fewest_bits, task.kind, task.name)
     mixed = mixed_of(run["quantise"])
-    if mixed is not None:
+    if mixed is not None and rounds:
         budget = BitBudget(**{mixed: precision})
         precision = assign_bits(posterior, task, budget, seed=run["seed"], device=device).precision
-    return Quantisation(posterior, task, precision, seed=run["seed"], **settings)
+    return Quantisation(posterior, task, precision, seed=run["seed"], rounds=rounds, **settings)

@@ -21,8 +21,9 @@ from qbayes.posterior.save import load_posterior, save_posterior
 from qbayes.posterior.stored import NetworkSource
 from qbayes.provenance import device_name, versions
 from qbayes.quant.prepare import requantised
+from qbayes.quant.quantisation import FINE_TUNED, QUANTISED
 from qbayes.study.network import make_network
-from qbayes.study.sections import FLOAT, named, precision_of
+from qbayes.study.sections import label_of, named
 from qbayes.study.stages import Tasks
 from qbayes.study.store import CHECKPOINT, STACKS, StageDamaged, Store, StoreFull, reason_of, why_full
 from qbayes.training.checkpoint import BadCheckpoint
@@ -189,7 +190,9 @@ def _kept(
     if isinstance(result, QbayesError):
         raise result
     save_posterior(result, folder, overwrite=True)
-    recorded = result.provenance if stage == "float" else result.provenance["quantised"]
+    provenance = result.provenance
+    recorded = provenance if stage == "float" else provenance.get(FINE_TUNED, provenance.get(QUANTISED))
+    assert recorded is not None
     return {"method": method_name(run), "task": task_name(run), "stacked_seconds": recorded["seconds"]}
 
 
@@ -202,4 +205,4 @@ def task_name(run: Mapping[str, Any]) -> str:
 
 
 def bits_name(run: Mapping[str, Any]) -> str:
-    return FLOAT if run["precision"] == FLOAT else precision_of(run["precision"]).label
+    return label_of(run["precision"])

@@ -13,12 +13,15 @@ from typing import Any
 from qbayes.report.chart import FLOAT, STYLES
 from qbayes.report.figures.points import Repeats
 from qbayes.report.frame import AXIS, Frame, Row, natural
+from qbayes.report.pairs import is_quantised
 
 # What tells comparable rows from others, in the order of the page's switches.
 COLUMNS = ("task", "network", "recipe", "scheme", "training", "draws", "backend")
 REPEATS = ("method", "precision", "seed", "fold")
 # Axes that other figures show already, or that are repeats.
-SHOWN_ELSEWHERE = {"seed", "task", "method", "precision", "weight", "activation", "fold", "split"}
+SHOWN_ELSEWHERE = {
+    "seed", "task", "method", "precision", "weight", "activation", "fold", "split", "finetuned",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def groups_of(frame: Frame, *, apart: Sequence[str] = ()) -> list[Group]:
 
 def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
     columns = [column for column in (*COLUMNS, *free_axes(frame)) if column not in apart]
-    quantised = [row for row in frame.rows if row.get("precision") != FLOAT]
+    quantised = [row for row in frame.rows if is_quantised(row)]
     options = _evaluation_axes(frame)
     partners = {_partner_key(row, options): row for row in frame.rows if row.get("precision") == FLOAT}
     named = naming(quantised, columns)
