@@ -25,10 +25,10 @@ study() { # NAME WORKERS [LENDER…]
 
 ours() {
     # the parts of the recipe are looked at from the same float networks: they wait for those.
-    study cifar10 7
+    study cifar10-gpu 7
     local code=$?
     [ "$code" -eq 3 ] && return 3
-    study cifar10-ablation 5 "$stores/cifar10" || return
+    study cifar10-gpu-ablation 5 "$stores/cifar10-gpu" || return
     return "$code"
 }
 
@@ -38,8 +38,8 @@ if command -v nvidia-cuda-mps-control > /dev/null; then
 fi
 pids=()
 ours & pids+=($!)
-study cifar10-paper 5 & pids+=($!)
-study cifar10-standard 1 & pids+=($!)
+study cifar10-gpu-paper 5 & pids+=($!)
+study cifar10-gpu-standard 1 & pids+=($!)
 code=0
 for pid in "${pids[@]}"; do
     wait "$pid" || { found=$?; [ "$code" -eq 3 ] || code=$found; }

@@ -143,7 +143,7 @@ def _mean(pairs: Sequence[Pair], of: Score) -> str:
 
 def standard(studies: Studies) -> Lines:
     """The standard width: scores and bytes of one seed."""
-    held = studies["cifar10-standard"]
+    held = studies["cifar10-gpu-standard"]
     rows = []
     for method in held.present("method", METHODS):
         for bits in ("float", *held.present("precision", EQUAL)):
@@ -157,7 +157,7 @@ def standard(studies: Studies) -> Lines:
 
 def ablation(studies: Studies) -> Lines:
     """One part of the recipe changed at a time, one seed."""
-    held = studies["cifar10-ablation"]
+    held = studies["cifar10-gpu-ablation"]
     everything = {"scheme": held.frame.values("scheme"), "training": ("trained", "calibrated")}
     rows = []
     for method in held.present("method", METHODS):

@@ -88,7 +88,7 @@ PICTURES: Mapping[str, Sequence[Picture]] = {
         Picture("detection", where={"over": "equal bits"}),
         Picture("weight_spread"),
     ),
-    "cifar10-paper": (
+    "cifar10-gpu-paper": (
         Picture("activation_bits"),
         Picture("weight_bits"),
         *ECE_UNDER_SHIFT,

@@ -33,7 +33,7 @@ def test_the_poster_stands_below_ours_with_its_own_sizes_of_batch(tmp_path: Path
             *classified(method, (8, 7), error=0.10, scheme="paper", **batches),
         )
     ]
-    lines = poster(study_of(tmp_path, "cifar10-paper", rows))
+    lines = poster(study_of(tmp_path, "cifar10-gpu-paper", rows))
     assert lines[2].startswith("| `mcd` | here | 8.00 ± 0.00 | 10.00 ± 0.00 | – |")
     assert lines[3].startswith("|  | poster | 7.22 | 7.38 | 7.90 |")
     eces = lines[lines.index("") + 1 :]
@@ -86,7 +86,7 @@ def test_what_was_changed_is_named(tmp_path: Path) -> None:
     rows = classified("mcd", seeds=[0], error=0.07, **CIFAR)
     for place, changed in enumerate(changes):
         rows += classified("mcd", (3, 3), seeds=[0], error=0.08 + 0.01 * place, **CIFAR, **changed)
-    lines = ablation(study_of(tmp_path, "cifar10-ablation", rows))
+    lines = ablation(study_of(tmp_path, "cifar10-gpu-ablation", rows))
     assert [line.split(" | ")[2:4] for line in lines[2:7]] == [
         ["nothing", "+1.00"],
         ["8 bits in stem.conv", "+3.00"],
@@ -102,7 +102,7 @@ def test_the_standard_network_is_told_with_its_bytes(tmp_path: Path) -> None:
         *classified("mcd", (4, 4), seeds=[0], error=0.047, **CIFAR),
         *classified("mcd", (4, 4), seeds=[0], error=0.046, scheme=MIXED, **CIFAR),
     ]
-    lines = standard(study_of(tmp_path, "cifar10-standard", rows))
+    lines = standard(study_of(tmp_path, "cifar10-gpu-standard", rows))
     assert [line.split(" | ")[1:3] for line in lines[2:]] == [
         ["float", "4.50"],
         ["W4A4", "4.70"],

@@ -202,7 +202,7 @@ def test_a_file_that_is_missing_or_no_text(tmp_path: Path) -> None:
 
 def test_all_studies_of_the_paper_and_ours_are_shipped() -> None:
     assert {path.stem for path in SHIPPED} >= {
-        "digits", "diabetes", "uci-paper", "uci", "mnist-paper", "mnist", "cifar10-paper", "cifar10",
+        "digits", "diabetes", "uci-paper", "uci", "mnist-paper", "mnist", "cifar10-gpu-paper", "cifar10",
         "noise-bits", "draws",
     }  # fmt: skip
 
@@ -216,7 +216,7 @@ def test_shipped_studies_say_what_they_ask_cost_and_expect(path: Path) -> None:
     assert f"{count:,} runs" in found.header["cost"]
 
 
-@pytest.mark.parametrize("name", ["uci-paper", "mnist-paper", "cifar10-paper"])
+@pytest.mark.parametrize("name", ["uci-paper", "mnist-paper", "cifar10-gpu-paper"])
 def test_the_papers_grid_is_whole(name: str) -> None:
     found = Study.read(SHIPPED[0].parent / f"{name}.toml")
     runs = [point.run for point in found.points()]

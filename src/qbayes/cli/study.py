@@ -63,8 +63,8 @@ def run(
       qbayes study run studies/digits.toml
       qbayes study run studies/mnist.toml --store runs/mnist --data-dir ~/data --device cuda --workers 4
       qbayes study run studies/uci.toml --executor ray --address auto
-      qbayes study run studies/cifar10-ablation.toml --device cuda --from runs/cifar10
-      qbayes study run studies/cifar10.toml --device cuda --minutes 30
+      qbayes study run studies/cifar10-gpu-ablation.toml --device cuda --from runs/cifar10-gpu
+      qbayes study run studies/cifar10-gpu.toml --device cuda --minutes 30
     """
     from qbayes.cli.study_progress import watching
     from qbayes.study.executors.base import EXECUTORS
