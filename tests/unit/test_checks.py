@@ -128,6 +128,14 @@ def test_noise_of_pointwise_or_of_collapsed_runs_is_not_missed() -> None:
     assert found(spoiled(quantised, mutual_information=0.0, error=0.9), "noise").passed
 
 
+@pytest.mark.parametrize(("before", "passed"), [(0.0009, True), (0.0011, False)])
+def test_float_runs_without_noise_have_none_to_lose(before: float, passed: bool) -> None:
+    """Below a thousandth of a nat in float there is nothing that a tenth could be lost of."""
+    rows = classified("mcd", mutual_information=before)
+    rows += classified("mcd", (8, 7), mutual_information=before / 11)
+    assert found(rows, "noise").passed == passed
+
+
 @pytest.mark.parametrize(
     ("confidence", "passed"),
     [(np.linspace(0.05, 1, 200), True), (np.full(200, 0.99), False), (np.linspace(0.5, 1, 200), True)],

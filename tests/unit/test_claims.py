@@ -190,6 +190,14 @@ def test_c2_ignores_float_that_does_not_work() -> None:
     assert verdict(2, rows).verdict == OPEN
 
 
+def test_c2_keeps_a_cell_of_which_one_float_run_does_not_work() -> None:
+    rows = c2()
+    for one in rows:
+        if one["precision"] == "float" and one["seed"] == 1:
+            one["rmse"] = 9.9
+    assert verdict(2, rows).verdict == HOLDS
+
+
 def test_few_bits_on_both_sides_can_refute_but_not_support_a_collapse() -> None:
     rows = c2()
     moved = [{**one, "weight": 3, "precision": "W3A3"} if one["precision"] == "W8A3" else one for one in rows]
@@ -338,6 +346,15 @@ def test_c7() -> None:
     only = [one for one in c7() if one["method"] in ("pointwise", "bbb")]
     assert len(verdict(7, only).missing) == 2
     assert verdict(7, at_each("mcd", rising(1))).verdict == OPEN
+
+
+def test_c7_sets_activations_beside_w8_against_weights_beside_a7_only() -> None:
+    """Weights beside A8 are another sweep: its runs have other activations than those at W8A7."""
+    rows = [one for method in ALL for one in at_each(method, {(8, 4): 0.5, (4, 8): 0.2})]
+    missing = "a method with both W8An and WnA7 at the same n ≤ 6"
+    assert missing in verdict(7, rows).missing
+    beside_7 = [one for method in ALL for one in at_each(method, {(8, 4): 0.5, (4, 7): 0.2})]
+    assert missing not in verdict(7, beside_7).missing
 
 
 # ---- C8, C9: shift

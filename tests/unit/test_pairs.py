@@ -13,6 +13,7 @@ from scipy import stats
 from qbayes.metrics.calibration import ece
 from qbayes.report.bootstrap import (
     REPLICATES,
+    Estimate,
     Unit,
     cluster_means,
     contrast,
@@ -84,6 +85,13 @@ def test_infinite_differences_stay_infinite() -> None:
     found = estimate(seeds([0.1, math.inf, 0.2]))
     assert found.value == math.inf
     assert not found.decidable
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_an_interval_without_ends_is_none(number: float) -> None:
+    for found in (Estimate(0.5, number, 2, 3), Estimate(number, 0.5, 2, 3)):
+        assert not found.decidable
+        assert found.bounds() == (None, None)
 
 
 def test_contrast_is_welchs() -> None:
@@ -175,6 +183,15 @@ def test_rows_without_details_or_of_another_length_are_not_resampled() -> None:
     assert row_error([(details(0), details(1))], "crps", relative=False) == 0
 
 
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_rows_of_which_one_is_not_finite_are_not_resampled(number: float) -> None:
+    """The row is in some resamplings and not in others: their spread would be no number."""
+    after = details(1)
+    after["nll"][3] = number
+    for sides in ((details(0), after), (after, details(0))):
+        assert row_error([sides], "nll", relative=False) == 0
+
+
 def test_pairs_share_float_stage_draws_and_evaluation() -> None:
     rows = [
         row(error=0.1, draws=20),
@@ -256,6 +273,14 @@ def test_collapse_is_above_the_midpoint_between_float_and_chance() -> None:
     assert not has_collapsed(pair(0.4999))
     assert has_collapsed(pair(0.5001))
     assert has_collapsed(pair(0.31, classes=2))  # chance of two classes: 0.5
+
+
+@pytest.mark.parametrize("reference", [0.9, 0.93, 1.0])
+def test_a_float_run_at_chance_or_below_is_on_no_way_to_it(reference: float) -> None:
+    for error in (0.1, 0.9, 0.95):
+        found = pair(error, reference)
+        assert collapse_depth(found) is None
+        assert not has_collapsed(found)
 
 
 def test_collapse_in_regression_is_above_nine_tenths_of_the_deviation() -> None:
