@@ -86,6 +86,12 @@ class Quantisation:
             )
         if not self.rounds:
             check_control(self.precision, self.budget)
+        if self.keep == "best" and self.budget.average > 0:
+            raise BadInput(
+                "late weights can be averaged where the last epoch is kept",
+                f"average={self.budget.average:g} and keep='best', which looks for one epoch of them",
+                "give keep='last', or leave average out",
+            )
         if self.optimiser not in OPTIMISERS:
             raise unknown_name("optimiser of quantisation", str(self.optimiser), OPTIMISERS)
         object.__setattr__(self, "budget", self.budget.for_rows(self.task.train_rows))
@@ -176,7 +182,7 @@ class Quantisation:
             return module
         device = next(module.parameters()).device
         teacher = copy.deepcopy(self.posterior.networks[member]).to(device)
-        if self.budget.bf16 and device.type == "cuda":
+        if self.budget.bf16 is True:
             cast_once(teacher, torch.bfloat16)
         return Taught(copy.deepcopy(module), teacher, self.blend).train()
 

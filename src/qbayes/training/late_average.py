@@ -8,7 +8,8 @@ over the last steps (Polyak and Juditsky, 1992; Izmailov et al., *Averaging weig
 UAI 2018). The statistics of batch normalisation belong to other weights: they are measured anew.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,12 +49,16 @@ class LateAverage:
             torch._foreach_lerp_(self._mean, parameters, 1.0 / self._count)
 
     @torch.no_grad()
-    def give(self, batches: Iterable[Tensor]) -> None:
-        """Put the mean into the module, and measure its batch statistics on ``batches`` of network inputs."""
+    def give(self, batches: Iterable[Tensor], run: Callable[[Tensor], Any]) -> None:
+        """Put the mean into the module, and measure its batch statistics on ``batches`` of network inputs.
+
+        ``run`` is the module in the arithmetic of its training. Layers that do not train (a teacher's) keep
+        their statistics.
+        """
         for (_, parameter), mean in zip(self._parameters(), self._mean, strict=True):
             parameter.copy_(mean)
         norms = [layer for layer in self._module.modules() if isinstance(layer, _NORMS)]
-        norms = [norm for norm in norms if norm.track_running_stats]
+        norms = [norm for norm in norms if norm.track_running_stats and norm.training]
         if not norms:
             return
         momenta = [norm.momentum for norm in norms]
@@ -62,7 +67,7 @@ class LateAverage:
             # None: each batch counts the same.
             norm.momentum = None
         for x in batches:
-            self._module(x)
+            run(x)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
 

@@ -6,6 +6,7 @@ members, the generators, and how far into its epoch the run was.
 """
 
 import contextlib
+import functools
 import hashlib
 import signal
 import threading
@@ -198,15 +199,19 @@ class Loop:
         return loss
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
-        state, budget = self.state, self.budget
-        if budget.channels_last and x.ndim == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=budget.bf16 is True):
-            outputs = self._forward(x)
+        state = self.state
+        outputs = self._in_arithmetic(self._forward, x)
         if self.check is not None and state.epoch == state.step == 0:
             # the dry run has two rows: some networks change their batch only beyond those.
             self.check(outputs, len(x))
         return self.loss(self.module, in_float32(outputs), y)
+
+    def _in_arithmetic(self, network: Callable[[Tensor], Any], x: Tensor) -> Any:
+        """What ``network`` answers to ``x`` in the layout and the arithmetic of the budget."""
+        if self.budget.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.budget.bf16 is True):
+            return network(x)
 
     def _end_epoch(self) -> None:
         state = self.state
@@ -216,7 +221,9 @@ class Loop:
         state.losses.append(self._judged(mean))
         if self.collect(state.epoch, self.budget.epochs):
             if self._average is not None and not self._average.is_empty:
-                self._average.give(self._rows_of_statistics())
+                # not what is compiled: the norms' momentum is another.
+                run = functools.partial(self._in_arithmetic, self.module)
+                self._average.give(self._rows_of_statistics(), run)
             self._judge_member()
             state.members.append(state_to(self.module.state_dict(), "cpu"))
         if self.progress is not None:
