@@ -1,8 +1,14 @@
-r"""The grid on which a drawn Gaussian weight errs least, mean and noise together.
+r"""The grid on which a row of drawn Gaussian weights errs least, mean and noise together.
 
 One grid holds ``m + n``, with ``m = round(μ / S)``, ``n = round(σ_q e S_σ S_ε / S)`` and both sums held
-within ±L. A grid that ends at max|μ| clips the noise of the largest weights on one side: their mean moves.
-With v = |μ| / S, the rest r = v − m, s = σ_q S_σ / S and ε̂ = e S_ε, a weight's expected squared error is
+within ±L. A grid that ends at max|μ| clips the noise of the largest weights on one side: their means move
+towards 0, all at once. The N weights of one output err by themselves for inputs that are random, and
+together for the inputs that they answer to most, those like μ. Both count, at inputs of one size:
+
+.. math:: \sum_i \mathrm E\,(w_i-\mu_i-\sigma_i\varepsilon)^2
+          + \frac{N}{\sum_i \mu_i^2}\Bigl(\sum_i \mu_i\,(\mu_i-\mathrm E\,w_i)\Bigr)^2
+
+With v = |μ| / S, the rest r = v − m, s = σ_q S_σ / S and ε̂ = e S_ε, a weight's squared error is
 
 .. math:: S^2\Bigl[(1-P)\,(r^2+\rho(s)) + \sum_{m+n>L} p_e\,(L-v-s\hat\varepsilon)^2
           + \sum_{n<-L} p_e\,(L+r+s\hat\varepsilon)^2\Bigr]
@@ -11,10 +17,11 @@ With v = |μ| / S, the rest r = v − m, s = σ_q S_σ / S and ε̂ = e S_ε, a 
 with :math:`\rho(s) = \mathrm E\,(\mathrm{round}(s\hat\varepsilon)-s\hat\varepsilon)^2` and P the share of
 draws in the two sums. All expectations run over the table of ε itself: the sums are tails of it, kept for
 every code, and ρ is kept on a fine grid. Left out is only what averages to nothing: that rounding errors
-depend on being clipped, and on the error of σ: a twentieth of the whole at most.
+depend on being clipped, and on the errors of σ and ε: a twentieth of the whole at 8 bits of ε, an eighth
+at 4.
 
-Where the noise has a grid of its own nothing is clipped together with it, and the plain rule of the means
-is the rule of the drawn weight.
+Where the noise has a grid of its own, that of the means is found in the same way, with s = 0. Why
+these and not others: docs/decisions/0017-ends-of-drawn-weights.md.
 """
 
 import functools
@@ -34,8 +41,7 @@ _SIGMAS = 4.0
 _MOST_STEPS, _FINENESS = 128, 64
 # numbers that are worked on at a time: they stay in the cache.
 _CHUNK = 2**17
-# a deviation of nothing is one of 1e-30.
-_NO_NOISE = 1e-25
+_LEAST = 1e-300
 
 
 @dataclass(frozen=True)
@@ -76,20 +82,28 @@ def noise_table(bits: int) -> NoiseTable:
 
 @torch.no_grad()
 def drawn_errors(
-    mean: Tensor, sigma: Tensor, coded: Tensor, scales: Tensor, *, limit: int, noise_bits: int
+    mean: Tensor,
+    sigma: Tensor,
+    coded: Tensor,
+    scales: Tensor,
+    *,
+    limit: int,
+    noise_bits: int,
+    together: float = 1.0,
 ) -> Tensor:
-    """The expected squared error of each row of drawn weights on each of its grids, in float64.
+    """What each row of drawn weights errs on each of its grids (see the module), in float64.
 
     Args:
-        mean: μ of the weights, ``(rows, weights)``; those of a row share a scale.
+        mean: μ of the weights, ``(rows, weights)``; those of a row make one output.
         sigma: Their σ.
         coded: Their σ as its codes have it, in real units.
         scales: S of each row's grids, ``(rows, grids)``.
         limit: The largest code L.
         noise_bits: The bits of ε.
+        together: How much the errors count that go together.
 
     Returns:
-        The sums over the weights of each row, ``(rows, grids)``.
+        Squared errors, ``(rows, grids)``.
 
     Example:
         >>> mean, sigma = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.1, 0.1]])
@@ -104,38 +118,44 @@ def drawn_errors(
         together=table.together,
     )
     found = torch.zeros(scales.shape, dtype=torch.float64, device=mean.device)
+    moved = torch.zeros_like(found)
     pieces = max(1, -(-mean.numel() // _CHUNK))
     width = -(-mean.shape[1] // pieces)
     for part, spread in zip(mean.abs().float().split(width, 1), coded.float().split(width, 1), strict=True):
         for grid in range(scales.shape[1]):
             step = scales[:, grid, None]
-            found[:, grid] += _in_steps(part / step, spread / step, limit, noise_bits, table)
-    found *= scales.double().square()
+            error, shift = _in_steps(part / step, spread / step, limit, noise_bits, table)
+            found[:, grid] += error
+            moved[:, grid] += shift
+    squares = scales.double().square()
+    size = mean.double().square().sum(1, keepdim=True).clamp_min(_LEAST)
+    found = found * squares + (moved * squares).square() * (together * mean.shape[1] / size)
     own, other = sigma.double(), coded.double()
     apart = own.square() + other.square() - 2 * table.together * own * other
     return found + apart.sum(1, keepdim=True)
 
 
-def _in_steps(v: Tensor, s: Tensor, limit: int, noise_bits: int, table: NoiseTable) -> Tensor:
-    """The error of each row in squared steps, but for that of σ and ε."""
+def _in_steps(v: Tensor, s: Tensor, limit: int, noise_bits: int, table: NoiseTable) -> tuple[Tensor, Tensor]:
+    """Of each row the error in squared steps, but for that of σ and ε, and ``Σ v (v − E code)``."""
     codes = v.round().clamp_(max=limit)
     rest = v - codes
     error = rest.square() + _rounding(s, table.rounding)
-    total = error.sum(1, dtype=torch.float64)
-    last = (1 << (noise_bits - 1)) - 1
-    unit = epsilon_scale(noise_bits)
+    total, moved = error.sum(1, dtype=torch.float64), (rest * v).sum(1, dtype=torch.float64)
+    last, unit = (1 << (noise_bits - 1)) - 1, epsilon_scale(noise_bits)
     reach = s * (unit * last)
-    # few weights are near an end, and only those are clipped.
-    for room, ends in ((limit + 0.5 - codes, limit - v), (torch.full_like(v, limit + 0.5), limit + rest)):
-        where = torch.nonzero(reach > room, as_tuple=True)
+    # few weights are near an end, and only those are clipped: above at L, below where n is −L.
+    for sign, space in ((1.0, limit - codes), (-1.0, torch.full_like(v, limit))):
+        where = torch.nonzero(reach > space + 0.5, as_tuple=True)
         if not len(where[0]):
             continue
-        noise, end = s[where], ends[where]
-        beyond = (room[where] / (noise * unit)).long().clamp_(max=last)
+        noise, room, error_here = s[where], space[where], error[where]
+        end = room - sign * rest[where]
+        beyond = ((room + 0.5) / (noise * unit)).long().clamp_(max=last)
         share, first, second = table.share[beyond], table.first[beyond], table.second[beyond]
         clipped = share * end.square() - 2 * end * noise * first + noise.square() * second
-        total.index_add_(0, where[0], (clipped - share * error[where]).double())
-    return total
+        total.index_add_(0, where[0], (clipped - share * error_here).double())
+        moved.index_add_(0, where[0], (sign * v[where] * (noise * first - room * share)).double())
+    return total, moved
 
 
 def _rounding(s: Tensor, table: Tensor) -> Tensor:
@@ -177,18 +197,18 @@ def drawn_candidates(mean: Tensor, sigma: Tensor, plain: Tensor, *, limit: int) 
 def drawn_scale(
     mean: Tensor, sigma: Tensor, coded: Tensor, plain: Tensor, *, limit: int, noise_bits: int
 ) -> Tensor:
-    """The scale of least expected squared error of drawn weights; the plain one for a row without noise.
+    """The scale on which drawn weights err least, of every row or one for all rows.
 
     Args:
-        mean: μ of the weights, ``(rows, weights)``; those of a row share a scale.
+        mean: μ of the weights, ``(rows, weights)``; those of a row make one output.
         sigma: Their σ.
         coded: Their σ as its codes have it, in real units.
-        plain: The scale that suits the means alone, one a row.
+        plain: The scale that is least in squares of the means alone: one a row, or a scalar for all.
         limit: The largest code.
         noise_bits: The bits of ε.
 
     Returns:
-        One scale a row.
+        Scales in the shape of ``plain``.
 
     Example:
         >>> mean, plain = torch.tensor([[0.5, -1.0]]), torch.tensor([1.0 / 127])
@@ -197,12 +217,15 @@ def drawn_scale(
         True
     """
     # in units of the plain grid's end: squares of very large or small numbers are no float32.
-    unit = plain.double()[:, None] * limit
-    mean, sigma_here, coded = ((values.double() / unit).float() for values in (mean, sigma, coded))
-    candidates = drawn_candidates(mean, sigma_here, torch.full_like(plain, 1 / limit), limit=limit)
-    errors = drawn_errors(mean, sigma_here, coded, candidates, limit=limit, noise_bits=noise_bits)
-    best = errors.argmin(1)
-    found = candidates.gather(1, best[:, None])[:, 0].double() * unit[:, 0]
-    found = found.clamp(SMALLEST_SCALE, LARGEST_SCALE).float()
-    stays = (best == 0) | (sigma.amax(1) <= _NO_NOISE)
-    return torch.where(stays, plain, found)
+    unit = plain.double().reshape(-1, 1) * limit
+    mean, sigma, coded = ((values.double() / unit).float() for values in (mean, sigma, coded))
+    together = (1, -1) if plain.ndim == 0 else mean.shape
+    ones = torch.full((len(unit),), 1 / limit, device=mean.device)
+    candidates = drawn_candidates(mean.reshape(together), sigma.reshape(together), ones, limit=limit)
+    scales = candidates.expand(len(mean), -1)
+    errors = drawn_errors(mean, sigma, coded, scales, limit=limit, noise_bits=noise_bits)
+    if plain.ndim == 0:
+        errors = errors.sum(0, keepdim=True)
+    best = errors.argmin(1, keepdim=True)
+    found = (candidates.gather(1, best).double() * unit).clamp(SMALLEST_SCALE, LARGEST_SCALE).float()
+    return torch.where(best == 0, plain.reshape(-1, 1), found).reshape(plain.shape)

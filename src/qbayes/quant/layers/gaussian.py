@@ -48,6 +48,8 @@ _SAMPLE = 512
 _SAMPLE_IN_ALL = 1 << 16
 _LEAST_SAMPLE = 32
 _LEAST_SIGMA = 1e-30
+# weights of smaller deviations are points: those of nothing were made 1e-30.
+_NO_NOISE = 1e-25
 _BIAS_SIGMA_LEVELS = 255.0
 # no entry of a table of ε is larger.
 _MOST_SIGMAS = 5.0
@@ -152,7 +154,7 @@ class GaussianWeights(GaussianLayer):
 
     @torch.no_grad()
     def make_room_for_noise(self) -> None:
-        """Where one grid keeps the noise, end it where the drawn weights err least and not the means alone.
+        """End the grid where the drawn weights err least, and not where their means do one by one.
 
         That is for rules which look for the least error; the ends of others are what they say.
         """
@@ -160,20 +162,24 @@ class GaussianWeights(GaussianLayer):
             return
         scale = self.quantizer.scale
         plain = scale.detach().clone()
-        scale.copy_(self._drawn_scale(plain))
-        if not self._kept_by(self._at_least(scale.expand(len(self.weight_mean)))):
-            # the noise gets a grid of its own, and is not clipped with the mean.
-            scale.copy_(plain)
-
-    def _drawn_scale(self, plain: Tensor) -> Tensor:
-        """The grid of drawn weights, for every channel or all of them, where ``plain`` is that of means."""
-        rows = (1, -1) if plain.ndim == 0 else (len(plain), -1)
         coded = dequantize(self.sigma_codes(), *self._along_rows(self.sigma_quantizer))
-        parts = [part.detach().reshape(rows) for part in (self.weight_mean, self.weight_sigma, coded)]
-        found = drawn_scale(
-            parts[0], parts[1], parts[2], plain.reshape(-1), limit=self.limit, noise_bits=self.noise_bits
-        )
-        return found.reshape(plain.shape)
+        scale.copy_(self._drawn_scale(plain, self.weight_sigma.detach(), coded))
+        if not self.keeps_noise():
+            # the noise gets a grid of its own, and is not clipped with the mean.
+            none = torch.zeros_like(coded)
+            scale.copy_(self._drawn_scale(plain, none, none))
+
+    def keeps_noise(self) -> bool:
+        """Whether the grid of the means, as it is, keeps the noise too."""
+        step, _ = self.quantizer.grid()
+        return self._kept_by(self._at_least(step.expand(len(self.weight_mean))))
+
+    def _drawn_scale(self, plain: Tensor, sigma: Tensor, coded: Tensor) -> Tensor:
+        """The scale for weights of these deviations; ``plain`` is that of the means, and of points."""
+        mean, sigma, coded = (part.detach().flatten(1) for part in (self.weight_mean, sigma, coded))
+        found = drawn_scale(mean, sigma, coded, plain, limit=self.limit, noise_bits=self.noise_bits)
+        loudest = self.weight_sigma.detach().flatten(1).amax(1)
+        return torch.where((loudest if plain.ndim else loudest.max()) > _NO_NOISE, found, plain)
 
     def _along_rows(self, quantizer: Quantizer) -> tuple[Tensor, Tensor]:
         scale, zero = (per_channel(part, self.weight_mean.ndim, 0) for part in quantizer.grid())
@@ -184,10 +190,9 @@ class GaussianWeights(GaussianLayer):
         """Choose one grid or two, and the noise's step and unit, from the weights as they are now."""
         self._make_room(self.quantizer, x_scale)
         step, _ = self.quantizer.grid()
-        channels = len(self.weight_mean)
-        one_grid = self._at_least(step.expand(channels))
+        one_grid = self._at_least(step.expand(len(self.weight_mean)))
         sigma = self.weight_sigma.flatten(1).double()
-        if self._kept_by(one_grid) and not self.always_two:
+        if not self.always_two and self.keeps_noise():
             self.grids.fill_(1)
             self.noise_step.copy_(one_grid)
             self.noise_unit.copy_(one_grid)
