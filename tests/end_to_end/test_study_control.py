@@ -1,6 +1,7 @@
 """A study with the control: float networks with the fine-tuning of quantised ones, for every method."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import torch
 import qbayes as qb
 from end_to_end.studies import ALONE, STACKED, run, write_study
 from qbayes.posterior.save import WEIGHTS
+from qbayes.provenance import provenance
 from qbayes.report.checks import check_all
 from qbayes.report.claims import judge_all
 from qbayes.report.figures.base import draw_all
 from qbayes.report.frame import Frame
 from qbayes.report.page_data import table
 from qbayes.report.pairs import paired
+from qbayes.study.spec import Study
+from qbayes.study.table import ORIGIN, read_table
 
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
 # a method that trains for a second each, and all that a row may hold.
@@ -69,6 +73,28 @@ def test_a_row_says_what_it_is_and_whose_fine_tuning_it_has(store: Path) -> None
         assert (row["shift_rows"], row["ood_rows"]) == (30, 20)
         assert row.keys() >= {"unshifted/ece", "rotation/5/ece", "confusion/auroc"}
         assert not any(name.startswith("spread/") for name in row)
+
+
+def test_every_row_says_where_it_comes_from_and_the_table_has_the_study(store: Path, tmp_path: Path) -> None:
+    origin = provenance(torch.device("cpu"))
+    for row in Frame.read(store).rows:
+        assert {name: row[name] for name in ORIGIN} == origin
+    assert json.loads((store / "study.json").read_text())["text"] == CONTROLLED
+    small = tmp_path / "small.csv"
+    assert run("export", store, small).returncode == 0
+    table_of = read_table(small)
+    assert table_of.header["text"] == CONTROLLED
+    assert Study.from_toml(str(table_of.header["text"])) == Study.from_toml(CONTROLLED)
+    assert all({name: row[name] for name in ORIGIN} == origin for row in table_of.rows)
+    # a row of before there was such a thing is read as it is.
+    old = tmp_path / "old"
+    shutil.copytree(store, old)
+    lines = [json.loads(line) for line in (old / "results.jsonl").read_text().splitlines()]
+    bare = [{name: value for name, value in row.items() if name not in ORIGIN} for row in lines]
+    (old / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in bare))
+    assert len(Frame.read(old).rows) == 12
+    written = run("report", old, "--out", tmp_path / "page")
+    assert written.returncode == 0, written.stderr
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -153,6 +153,19 @@ def test_long_lists_are_cut_short() -> None:
     assert found(rows, "seeds").found.endswith("and 5 more.")
 
 
+@pytest.mark.parametrize("column", ["commit", "processor", "instructions", "device", "torch"])
+def test_rows_of_two_commits_or_machines_are_found(column: str) -> None:
+    """Also in a table, which has no stages; rows of older studies do not say it, and mix with any."""
+    rows = classified("mcd")
+    alike = [{**one, column: "one"} for one in rows]
+    for made, passed in ((rows, True), (alike, True), ([*alike[:-1], rows[-1]], True)):
+        assert found(made, "versions").passed is passed
+    mixed = found([*alike[:-1], {**rows[-1], column: "other"}], "versions")
+    assert not mixed.passed
+    assert column in mixed.found
+    assert "one, other" in mixed.found
+
+
 @pytest.mark.parametrize(("second", "passed"), [("2.6", True), ("2.7", False)])
 def test_mixed_versions_are_found_in_the_store(tmp_path: Path, second: str, passed: bool) -> None:
     header = {"name": "tiny", "question": "", "runs": 0, "format": 1}

@@ -15,10 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import needs
 from qbayes.errors import BadFile, BadInput
 from qbayes.metrics import Scores
+from qbayes.provenance import provenance
 from qbayes.report.frame import Frame
 from qbayes.study import lock, measured
 from qbayes.study import run as run_module
@@ -28,6 +30,7 @@ from qbayes.study.results import results
 from qbayes.study.run import run_study
 from qbayes.study.spec import Study
 from qbayes.study.store import Store, StoreFull
+from qbayes.study.table import ORIGIN
 from qbayes.study.tables import as_csv, as_parquet
 
 STUDY = Study.from_content({"run": {"task": "digits", "network": "lenet", "method": "mcd"}}, "one")
@@ -139,8 +142,10 @@ def test_a_score_that_is_not_finite_is_measured_and_written(monkeypatch: pytest.
     likelihood = SimpleNamespace(to_json=lambda: {"classes": 10})
     task: Any = SimpleNamespace(kind="classification", signature=SimpleNamespace(likelihood=likelihood))
     deployed: Any = None
-    row = measured.measured_row({**run, "quantise": {}, "evaluate": {}}, found, task, deployed)
+    place = torch.device("cpu")
+    row = measured.measured_row({**run, "quantise": {}, "evaluate": {}}, found, task, deployed, place)
     kept = json.loads(json.dumps(row, allow_nan=False))
+    assert {name: kept[name] for name in ORIGIN} == provenance(place)
     assert (kept["error"], kept["nll"], kept["rotation/1/nll"]) == (0.9, "inf", "nan")
 
 

@@ -252,3 +252,33 @@ def test_a_study_without_runs_has_a_table(tmp_path: Path) -> None:
     found = Frame.read(path)
     assert (found.rows, found.planned) == ((), 3)
     assert json.loads(path.read_text(encoding="utf-8").splitlines()[0][1:])["name"] == "made up"
+
+
+# words that look like numbers, as a commit or a version may.
+WORDS = {
+    "commit": "1234e5678",
+    "qbayes": "0.1",
+    "torch": "2.13",
+    "numpy": "2",
+    "python": "3.11",
+    "processor": 'Xeon, "Gold"',
+    "instructions": "AVX512: amx_int8 avx512_vnni",
+    "device": "cpu (x86_64)",
+}
+
+
+def test_where_rows_come_from_stays_in_words_and_is_said_once_where_it_is_the_same(tmp_path: Path) -> None:
+    rows = [{**one, **WORDS} for one in image_rows(methods=("pointwise", "mcd"))]
+    frame = frame_of(rows)
+    path = publish(frame, tmp_path / "small.csv")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert_same_rows(Frame.read(path), Frame.read(publish(frame, tmp_path / "whole.csv")))
+    assert all({name: row[name] for name in WORDS} == WORDS for row in read_table(path).rows)
+    assert sum("1234e5678" in line for line in lines) == 1
+    rows[0]["commit"] = "5" * 40
+    mixed = publish(frame_of(rows), tmp_path / "mixed.csv")
+    assert [row["commit"] for row in read_table(mixed).rows].count("5" * 40) == 1
+    whole = as_csv([{**row, "zeta": 1.0} for row in rows])
+    assert whole.splitlines()[0].endswith(",zeta," + ",".join(WORDS)), "behind all that was found"
+    (tmp_path / "results.csv").write_text(whole, encoding="utf-8")
+    assert {row["torch"] for row in read_table(tmp_path / "results.csv").rows} == {"2.13"}

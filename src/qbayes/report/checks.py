@@ -13,6 +13,7 @@ from qbayes.metrics.scores import METRICS, is_score
 from qbayes.report.cells import COLLAPSE_REGRESSION, POINTWISE, free_axes, has_collapsed
 from qbayes.report.frame import AXIS, Frame, Row
 from qbayes.report.pairs import BINS, Pair, bin_of, is_float, is_quantised, paired, score
+from qbayes.study.table import ORIGIN
 
 FEWEST_SEEDS = 3
 # Errors that a working network stays below: LeNet-5 reaches 0.9 % on MNIST (LeCun et al., 1998), the paper's
@@ -212,6 +213,11 @@ def _versions(study: Study) -> Finding:
                 seen[f"devices of stage {stage}"].add(str(done["device"]))
             for name, version in dict(done.get("versions") or {}).items():
                 seen[name].add(str(version))
+    for row in study.frame.rows:
+        # older rows do not say it.
+        for name in ORIGIN:
+            if row.get(name) is not None:
+                seen[f"{name} of the scores" if name in ("commit", "device") else name].add(str(row[name]))
     mixed = [f"{name} {', '.join(sorted(found))}" for name, found in sorted(seen.items()) if len(found) > 1]
     warning = "Small differences must not be believed between runs of different software or machines"
     return warning, mixed, "Nothing says that versions or devices were mixed"

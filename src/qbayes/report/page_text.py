@@ -95,7 +95,7 @@ def provenance(frame: Frame) -> str:
         facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     written = frame.header.get("header")
     expected = written.get("expect") if isinstance(written, Mapping) else None
-    facts |= _stages(frame)
+    facts |= _stages(frame) | _origin(frame)
     if expected:
         facts["expected before it ran"] = str(expected)
     pairs = (f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
@@ -121,6 +121,18 @@ def _counts(frame: Frame) -> tuple[int, int, int]:
 
 def _listed(ids: Sequence[str]) -> str:
     return ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
+
+
+def _origin(frame: Frame) -> dict[str, str]:
+    """The commits, and the machines, that the rows say they were scored by; older rows say nothing."""
+    told = {"commits": ("commit",), "processors": ("processor", "instructions")}
+    facts: dict[str, str] = {}
+    for name, columns in told.items():
+        known = (row for row in frame.rows if row.get(columns[0]) is not None)
+        rows = Counter(", ".join(str(row[column]) for column in columns if column in row) for row in known)
+        if rows:
+            facts[name] = "; ".join(f"{value}: {count} runs" for value, count in rows.most_common())
+    return facts
 
 
 def _stages(frame: Frame) -> dict[str, str]:

@@ -120,7 +120,7 @@ class Answers:
             each_row=each,
         )
         deployed = self.in_float() if answers_in_float(run) else self.program()
-        row = measured_row(run, found, task, deployed)
+        row = measured_row(run, found, task, deployed, posterior.device)
         write_atomically(
             folder / ROWS, save_tensors({name: held.contiguous() for name, held in each.items()})
         )

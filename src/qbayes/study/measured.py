@@ -1,4 +1,7 @@
-"""A row of the results: what a run was, what it scored, what it costs. Nothing in it depends on the clock."""
+"""A row of the results: what a run was, what it scored, what it costs, and by what it was scored.
+
+Nothing in it depends on the clock.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +14,7 @@ from qbayes.integer.program import Program
 from qbayes.metrics import Scores
 from qbayes.metrics.scores import written
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.provenance import provenance
 from qbayes.study.sections import (
     FLOAT,
     ROWS_OF,
@@ -69,10 +73,12 @@ def measured_row(
     found: Scores,
     task: Task,
     deployed: NetworkPosterior | Program,
+    place: torch.device,
 ) -> Row:
     """Scores and costs of a run, ready for JSON: a score that is not finite is "inf", "-inf" or "nan".
 
-    A float run also says how spread its weights are: ``spread/LAYER``, ``deviation/LAYER``.
+    It says what it was scored by: commit, versions, processor, and the device ``place``. A float run also
+    says how spread its weights are: ``spread/LAYER``, ``deviation/LAYER``.
     """
     as_trained = run["precision"] == FLOAT
     return {
@@ -85,6 +91,7 @@ def measured_row(
         "classes": _classes(task),
         "target_deviation": _deviation(task, str(evaluate_values(run)["split"])),
         **_agreement(run, deployed, task),
+        **provenance(place),
     }
 
 

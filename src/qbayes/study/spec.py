@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,15 @@ class Study:
     """A question as data.
 
     ``run`` is one complete run, its sections with their defaults; ``axes`` are what varies; ``header`` holds
-    the name, the question, what it costs and the answer expected.
+    the name, the question, what it costs and the answer expected. ``text`` is the file as it was written,
+    nothing for a study that was made from its parts.
     """
 
     header: Mapping[str, str]
     run: Mapping[str, Any]
     axes: tuple[Axis, ...] = ()
     source: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    text: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -79,7 +81,7 @@ class Study:
             raise BadInput(
                 "a study must be TOML", f"{error}", "mend that line; strings need quotes"
             ) from None
-        return cls.from_content(content, name)
+        return replace(cls.from_content(content, name), text=text)
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], name: str = "study") -> "Study":

@@ -15,7 +15,7 @@ from typing import Any
 
 from qbayes.errors import BadFile, BadInput, RunFailed
 from qbayes.posterior.save import write_atomically
-from qbayes.provenance import versions
+from qbayes.provenance import commit, versions
 from qbayes.study.lock import held
 from qbayes.study.spec import Study
 from qbayes.study.stages import STAGES
@@ -124,7 +124,9 @@ class Store:
             "question": study.question,
             "header": dict(study.header),
             "spec": dict(study.source),
+            "text": study.text,
             "versions": versions(),
+            "commit": commit(),
             "runs": len(planned),
         }
         with writing(self.folder):

@@ -32,7 +32,9 @@ KNOWN_BEFORE = (
     "run", "float", "task", "fold", "network", "method", "recipe", "seed", "precision", "weight",
     "activation", "scheme", "training", "draws", "backend", "status", "reason",
 )  # fmt: skip
-TEXTS = frozenset(KNOWN_BEFORE) - {"fold", "seed", "weight", "activation", "draws"}
+# what says where a row comes from, in the order of a table's columns: they are its last.
+ORIGIN = ("commit", "qbayes", "torch", "numpy", "python", "processor", "instructions", "device")
+TEXTS = (frozenset(KNOWN_BEFORE) - {"fold", "seed", "weight", "activation", "draws"}) | frozenset(ORIGIN)
 NEEDED = ("run", "float", "task", "method", "seed", "precision", "weight", "activation")
 _NONE_IF_DONE = ("classes", "target_deviation")
 _INTEGER = re.compile(r"-?[0-9]+")

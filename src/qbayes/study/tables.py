@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from qbayes.metrics.scores import with_numbers
-from qbayes.study.table import KNOWN_BEFORE
+from qbayes.study.table import KNOWN_BEFORE, ORIGIN
 
 Row = dict[str, Any]
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
-    """The columns in the order of the table: what a run is, where it lies, what was found."""
+    """The columns in the order of the table: what a run is, where it lies, what was found, and by what."""
     names = {name for row in rows for name in row}
     axes = sorted(name for name in names if name.startswith("axis:"))
     first = [name for name in KNOWN_BEFORE if name in names]
-    return [*first, *axes, *sorted(names - set(first) - set(axes))]
+    last = [name for name in ORIGIN if name in names]
+    return [*first, *axes, *sorted(names - {*first, *axes, *last}), *last]
 
 
 def as_csv(rows: list[Row]) -> str:

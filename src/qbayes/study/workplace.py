@@ -19,7 +19,7 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.outline import Outlined
 from qbayes.posterior.save import load_posterior, save_posterior
 from qbayes.posterior.stored import NetworkSource
-from qbayes.provenance import device_name, versions
+from qbayes.provenance import provenance, versions
 from qbayes.quant.prepare import requantised
 from qbayes.quant.quantisation import FINE_TUNED, QUANTISED
 from qbayes.study.network import make_network
@@ -158,11 +158,13 @@ class Workplace:
             return _failure_of(do)
 
     def record(self, seconds: float) -> dict[str, Any]:
+        made = provenance(self.place)
         return {
             "seconds": round(seconds, 3),
-            "device": device_name(self.place),
+            "device": made["device"],
             "threads": torch.get_num_threads(),
             "versions": versions(),
+            **{name: made[name] for name in ("commit", "processor", "instructions")},
         }
 
 
