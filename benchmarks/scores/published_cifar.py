@@ -47,6 +47,7 @@ CIFAR10 = ImagePage(
         "MCD": {"error": 0.056, "nll": 0.171, "ece": 0.006, "confusion/auroc": 0.93},
         "cyclical SGHMC": {"error": 0.043},
     },
+    papers="cifar10-gpu-paper",
 )
 # Per cent, read off the authors' poster: the mean of three seeds. Its ECE is a mean over batches, of 1024
 # images for the quantised pointwise and sghmc networks and of 256 for all else.

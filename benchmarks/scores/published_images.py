@@ -53,10 +53,8 @@ class ImagePage:
     confusion: str
     network: str
     peers: Mapping[str, Mapping[str, float]]
-
-    @property
-    def papers(self) -> str:
-        return f"{self.ours}-paper"
+    # the study of the paper's grid.
+    papers: str
 
     @property
     def tables(self) -> Mapping[str, Callable[[Studies], Lines]]:
@@ -246,4 +244,5 @@ MNIST = ImagePage(
         "variational": {"error": 0.015, "nll": 0.048, "ece": 0.010},
         "MCD": {"error": 0.006},
     },
+    papers="mnist-paper",
 )

@@ -111,6 +111,36 @@ def test_joined_sections_vary_together_and_lists_inside_expand() -> None:
     ]
 
 
+def test_a_table_of_an_axis_joins_sections_once_more() -> None:
+    """What several rows share is written once; the runs are those of the rows written out, in their order."""
+    bits = "{precision = {weight = 8, activation = %d}, quantise = {epochs = %s}}"
+    within = ", ".join([bits % (8, 1), bits % (4, "[2, 3]")])
+    nested = f"""
+"method + precision + quantise" = [
+  {{method = ["pointwise", "mcd"], "precision + quantise" = [{within}]}},
+  {{method = "bbb", precision = "float", quantise = {{}}}},
+]"""
+    row = '{method = "%s", precision = {weight = 8, activation = %d}, quantise = {epochs = %d}},'
+    rows = [row % (name, a, e) for name in ("pointwise", "mcd") for a, e in ((8, 1), (4, 2), (4, 3))]
+    plain = '"method + precision + quantise" = [%s {method = "bbb", precision = "float", quantise = {}}]'
+    assert list(study(nested).points()) == list(study(plain % " ".join(rows)).points())
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        '{method = "mcd", "precision + quantise" = [{precision = "W8A8"}]}',
+        '{method = "mcd", precision = "W8A8", "precision + quantise" = [{precision = "W8A8", quantise = {}}]}',
+        '{method = "mcd", "precision + seed" = [{precision = "W8A8", seed = 1}]}',
+        '{method = "mcd", "precision + quantise" = [3]}',
+        '{method = "mcd", "precision + quantise" = []}',
+    ],
+)
+def test_sections_joined_in_a_table_are_each_named_once(table: str) -> None:
+    with pytest.raises(BadInput):
+        study(f'"method + precision + quantise" = [{table}]')
+
+
 def test_a_key_whose_value_is_a_list_varies_over_a_list_of_lists() -> None:
     run = RUN.replace('{name = "lenet", style = "relu"}', '"mlp"')
     one = study('network = [{name = "mlp", hidden = [50, 50]}]', run).points()

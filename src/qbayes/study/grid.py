@@ -6,7 +6,12 @@ for all its values::
 
     precision = ["float", {weight = 8, activation = [3, 4, 5, 6, 7]}, {weight = [3, 4, 5, 6], activation = 7}]
 
-is the float run and nine others, and no point is written by hand.
+is the float run and nine others, and no point is written by hand. Sections that vary together may be joined
+once more inside a table, for what several of its rows share::
+
+    "method + precision + quantise" = [
+      {method = "mcd", "precision + quantise" = [{precision = "W8A8", quantise = {epochs = 1}}, …]},
+    ]
 """
 
 import itertools
@@ -106,10 +111,11 @@ def _count(path: str, values: Any) -> int:
 
 
 def _stands_for(path: str, value: Any) -> int:
-    if _JOINED not in path or not isinstance(value, Mapping):
+    if _JOINED not in path:
         return _expands_to(path, value)
-    held = ((section.strip(), _listed(of_section)) for section, of_section in value.items())
-    return math.prod(sum(_expands_to(section, one) for one in values) for section, values in held)
+    if not isinstance(value, Mapping):
+        return 1
+    return math.prod(sum(_stands_for(part, one) for one in _listed(held)) for part, held in value.items())
 
 
 def _expands_to(section: str, value: Any) -> int:
@@ -121,7 +127,7 @@ def _expands_to(section: str, value: Any) -> int:
 def _axis(path: str, values: Any, run: Mapping[str, Any]) -> Axis:
     if not isinstance(values, list) or not _count(path, values):
         raise BadInput("an axis must be a list of values", f"{values!r}", "for example seed = [0, 1, 2]")
-    sections = [part.strip() for part in path.split(_JOINED)]
+    sections = _parts(path)
     if len(sections) > 1:
         return Axis(path, _called([one for value in values for one in _joined(sections, value, run)]))
     section, _, key = path.partition(".")
@@ -152,26 +158,42 @@ def _check_key(section: str, key: str, run: Mapping[str, Any]) -> None:
 def _joined(
     sections: list[str], value: Any, run: Mapping[str, Any]
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Sections that vary together; a list for one of them stands for all its values there."""
+    """Sections that vary together."""
     unknown = [section for section in sections if section not in SECTIONS]
     if unknown:
         raise BadInput(
             "an axis must name sections of [run]", f"'{unknown[0]}'", nearest(unknown[0], SECTIONS)
         )
-    if not isinstance(value, Mapping) or set(value) != set(sections):
+    for given in _together(sections, value):
+        changed: dict[str, Any] = {}
+        for section, one in given.items():
+            changed |= _changed(run, section, one)
+        yield given, changed
+
+
+def _together(sections: list[str], value: Any) -> Iterator[dict[str, Any]]:
+    """What each section is, in every choice that a table stands for; a list stands for all its values."""
+    named = [part for key in value for part in _parts(key)] if isinstance(value, Mapping) else []
+    if sorted(named) != sorted(sections):
         raise BadInput(
             f"each value must be a table of {' and '.join(sections)}",
             f"{sorted(value) if isinstance(value, Mapping) else value!r}",
-            "name each of these sections in every value",
+            "name each of these sections once in every value",
         )
-    options = [
-        [one for held in _listed(value[section]) for one in _expanded(section, held)] for section in sections
-    ]
+    options: list[list[dict[str, Any]]] = []
+    for key in sorted(value, key=lambda key: sections.index(_parts(key)[0])):
+        held = _listed(value[key])
+        if len(parts := _parts(key)) > 1:
+            options.append([one for table in held for one in _together(parts, table)])
+        else:
+            options.append([{parts[0]: one} for each in held for one in _expanded(parts[0], each)])
     for chosen in itertools.product(*options):
-        changed: dict[str, Any] = {}
-        for section, one in zip(sections, chosen, strict=True):
-            changed |= _changed(run, section, one)
-        yield dict(zip(sections, chosen, strict=True)), changed
+        merged = {section: one for part in chosen for section, one in part.items()}
+        yield {section: merged[section] for section in sections}
+
+
+def _parts(path: str) -> list[str]:
+    return [part.strip() for part in path.split(_JOINED)]
 
 
 def _listed(value: Any) -> list[Any]:
@@ -265,8 +287,7 @@ def _check_apart(axes: list[Axis]) -> None:
     """Two axes must not set the same key: the later one would undo the earlier."""
     seen: dict[str, str] = {}
     for axis in axes:
-        for part in axis.path.split(_JOINED):
-            path = part.strip()
+        for path in _parts(axis.path):
             for other, whose in seen.items():
                 if path == other or path.startswith(f"{other}.") or other.startswith(f"{path}."):
                     raise BadInput(
