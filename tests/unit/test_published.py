@@ -171,9 +171,9 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
         mnist=image_rows(),
         mnist_paper=paper_rows(image_rows(precisions=PAPER)),
         cifar10=[*objects(), *by_layer(objects(precisions=[(4, 4), (3, 3)]))],
-        cifar10_paper=paper_rows(objects(precisions=PAPER)),
-        cifar10_ablation=objects(methods=["pointwise"], seeds=[0], precisions=[(3, 3)]),
-        cifar10_standard=objects(methods=["mcd"], seeds=[0], precisions=equal),
+        cifar10_gpu_paper=paper_rows(objects(precisions=PAPER)),
+        cifar10_gpu_ablation=objects(methods=["pointwise"], seeds=[0], precisions=[(3, 3)]),
+        cifar10_gpu_standard=objects(methods=["mcd"], seeds=[0], precisions=equal),
     )
 
 

@@ -130,7 +130,7 @@ def test_a_table_of_an_axis_joins_sections_once_more() -> None:
     "table",
     [
         '{method = "mcd", "precision + quantise" = [{precision = "W8A8"}]}',
-        '{method = "mcd", precision = "W8A8", "precision + quantise" = [{precision = "W8A8", quantise = {}}]}',
+        '{method = "bbb", precision = "W4A4", "precision + quantise" = [{quantise = {}, precision = 8}]}',
         '{method = "mcd", "precision + seed" = [{precision = "W8A8", seed = 1}]}',
         '{method = "mcd", "precision + quantise" = [3]}',
         '{method = "mcd", "precision + quantise" = []}',
