@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -391,3 +392,15 @@ def test_a_new_run_does_not_replace_a_checkpoint(tmp_path: Path) -> None:
         fit(nn.Linear(2, 2), task, method("pointwise"), Budget(epochs=2), **options)
     assert (tmp_path / "chain-0000.checkpoint").read_bytes() == kept
     assert len(first.members) == 1
+
+
+def test_a_budget_that_is_to_go_on_from_a_trained_network_says_so_without_one() -> None:
+    task = blobs(name="cifar10")
+    with pytest.warns(UserWarning, match=r"bbb for cifar10 must begin at a trained pointwise network"):
+        fit(mlp(), task, method("bbb"), progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        point = fit(mlp(), task, method("pointwise", optimiser="sgd"), SHORT, progress=False)
+        fit(mlp(), task, method("bbb"), start=point, progress=False)
+        fit(mlp(), task, method("bbb"), SHORT, progress=False)
+        fit(mlp(), blobs(), method("bbb"), SHORT, progress=False)

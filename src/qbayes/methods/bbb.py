@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
-from qbayes.methods.base import METHODS, OF_IMAGES, Preset, nothing_to_attach
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Layer, Survey, survey
 from qbayes.posterior.gaussian import total_kl
@@ -65,10 +65,10 @@ class BayesByBackprop(Descent):
             {"prior_sigma": 0.3},
             {"epochs": 40, "least_steps": 6000, "batch_size": 64, "learning_rate": 1e-2},
         ),
-        # made to begin at the trained pointwise network: fit(start=…), or --start on the command line.
         "default/cifar10": Preset(
             {"prior_sigma": 0.05, "kl_weight": 0.1, "sigma_linear": 0.01, "sigma_conv": 0.003},
-            {"epochs": 50, "batch_size": 256, "learning_rate": 5e-4, "warmup": 0.05, **OF_IMAGES},
+            {"epochs": 12, "learning_rate": 1e-3, **FEW_EPOCHS},
+            start="pointwise",
         ),
         "paper/uci": Preset(
             {"prior_sigma": 1.0, "kl_weight": 1.0, **_PAPER},

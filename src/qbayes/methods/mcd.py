@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.methods.base import METHODS, OF_IMAGES, Preset, nothing_to_attach
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Survey, survey
 from qbayes.posterior.mask import check_rate
@@ -64,8 +64,8 @@ class MCDropout(Descent):
         "default/uci/wine": _uci(0.3),
         "default/uci/yacht": _uci(0.05),
         "default/cifar10": Preset(
-            {"rate": 0.05, "optimiser": "sgd", "weight_decay": 5e-4},
-            {"epochs": 220, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05, **OF_IMAGES},
+            {"rate": 0.02, "optimiser": "sgd", "weight_decay": 5e-4},
+            {"epochs": 36, "learning_rate": 0.4, "small_images": 0.4, **FEW_EPOCHS},
         ),
         "paper/uci": Preset(
             {"rate": 0.2, "placement": "paper", "weight_decay": 5e-5},

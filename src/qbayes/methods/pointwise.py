@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, OF_IMAGES, Preset
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import survey
 from qbayes.posterior.sites import Attachment
@@ -41,7 +41,7 @@ class Pointwise(Descent):
         ),
         "default/cifar10": Preset(
             {"optimiser": "sgd", "weight_decay": 5e-4},
-            {"epochs": 80, "batch_size": 256, "learning_rate": 0.2, "warmup": 0.05, **OF_IMAGES},
+            {"epochs": 24, "learning_rate": 0.4, "small_images": 0.4, **FEW_EPOCHS},
         ),
         "paper/uci": Preset(
             {"weight_decay": 5e-5}, {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3}

@@ -259,8 +259,15 @@ class SGHMCMethod(Method):
             {"epochs": 60, "least_steps": 6000, "batch_size": 64, "learning_rate": 1e-2, **_STEADY},
         ),
         "default/cifar10": Preset(
-            {"burn_in": 180, "resample_prior": 25, "likelihood_weight": 16.0},
-            {"epochs": 260, "batch_size": 256, "learning_rate": 1e-2, **_STEADY, **OF_IMAGES},
+            {
+                "burn_in": 6,
+                "members": 10,
+                "every": 1,
+                "resample_prior": 25,
+                "likelihood_weight": 16.0,
+            },
+            {"epochs": 30, "batch_size": 256, "learning_rate": 4e-3, **_STEADY, **OF_IMAGES},
+            start="pointwise",
         ),
         "paper/uci": Preset(
             {"burn_in": 200, "resample_momentum": 10, "resample_prior": 5, "likelihood_weight": 2.0},

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from pathlib import Path
@@ -62,6 +63,8 @@ def fit(
     chains = int(chains)
     place = choose_device(device)
     budget = settled_budget(budget, method, task)
+    if start is None:
+        _warn_of_no_start(budget, method, task)
     budget = resolve_arithmetic(budget, place, task.signature.input_shape)
     _check_average(budget, method)
     begun = time.monotonic()
@@ -219,6 +222,18 @@ def settled_budget(budget: Budget | None, method: Method, task: Task) -> Budget:
             "a fit needs at least one epoch", "epochs=0", "give epochs, such as qb.Budget(epochs=20)"
         )
     return budget
+
+
+def _warn_of_no_start(budget: Budget, method: Method, task: Task) -> None:
+    """Some budgets are to go on from a trained network, and are too short without one."""
+    preset = method.preset("default", task.name, task.kind)
+    if preset.start and budget == settled_budget(None, method, task):
+        warnings.warn(
+            f"the default budget of {method.name} for {task.name} must begin at a trained {preset.start} "
+            f"network; there is none, and {budget.epochs} epochs are too few. Fit {preset.start} first and "
+            "give it as start=, or give a longer budget.",
+            stacklevel=3,
+        )
 
 
 def _check_average(budget: Budget, method: Method) -> None:

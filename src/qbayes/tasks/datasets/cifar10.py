@@ -43,7 +43,7 @@ def load(
     augment: bool = True,
     cutout: int = 0,
     padding: int = 4,
-    border: str = "black",
+    border: str = "reflect",
     confusion: Confusion = "auto",
 ) -> Task:
     varied = augmentation(augment, cutout, padding, border)
@@ -64,7 +64,7 @@ def load(
     )
 
 
-def augmentation(augment: bool, cutout: int = 0, padding: int = 4, border: str = "black") -> Augment | None:
+def augmentation(augment: bool, cutout: int = 0, padding: int = 4, border: str = "reflect") -> Augment | None:
     """Of training images: windows, mirrors and, where asked for, a grey square of ``cutout`` pixels.
 
     Windows lie up to ``padding`` pixels beyond the image, whose ``border`` is black or reflects.
