@@ -1,10 +1,12 @@
 """A study as written: what it means, and what is said where it is wrong."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qbayes.errors import BadFile, BadInput
+from qbayes.study.sections import training_of
 from qbayes.study.spec import Study
 
 RUN = """
@@ -260,3 +262,25 @@ def test_the_papers_grid_is_whole(name: str) -> None:
     assert {run["method"]["name"] for run in runs} == {"pointwise", "mcd", "bbb", "sghmc"}
     assert {run["method"]["preset"] for run in runs} == {"paper"}
     assert all(run["precision"] == "float" or run["precision"]["preset"] == "paper" for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("quantise", "task", "told"),
+    [
+        ({"epochs": 0}, "cifar10", "calibrated"),
+        ({"epochs": 0, "teacher": 1.0}, "digits", "calibrated"),
+        ({}, "cifar10", "trained"),
+        ({"teacher": 0.5}, "cifar10", "trained"),
+        ({"teacher": 0.0}, "cifar10", "labels"),
+        ({"preset": "paper"}, "cifar10", "trained"),
+        ({"preset": "paper", "teacher": 0.0}, "cifar10", "trained"),
+        ({"preset": "paper", "teacher": 1.0}, "cifar10", "imitation"),
+        ({"teacher": 0.0}, "digits", "trained"),
+        ({"teacher": 1.0}, "digits", "imitation"),
+        ({"teacher": 0.0}, "uci/yacht", "labels"),
+        ({}, "diabetes", "trained"),
+        ({"teacher": 1.0}, "rows.npz", "trained"),
+    ],
+)
+def test_rows_say_what_their_training_was_taught_by(quantise: dict[str, Any], task: str, told: str) -> None:
+    assert training_of(quantise, task) == told

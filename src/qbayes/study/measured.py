@@ -19,11 +19,11 @@ from qbayes.study.sections import (
     FLOAT,
     ROWS_OF,
     is_control,
-    is_trained,
     mixed_of,
     named,
     precision_of,
     scheme_of,
+    training_of,
 )
 from qbayes.study.spread import weight_spread
 from qbayes.study.stages import evaluate_values
@@ -56,14 +56,14 @@ def identity(run: Mapping[str, Any]) -> Row:
         return {**shared, **bits, "training": FLOAT, "backend": FLOAT}
     if is_control(run["precision"]):
         bits = {"precision": CONTROL, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}
-        return {**shared, **bits, "training": "trained", "backend": FLOAT}
+        return {**shared, **bits, "training": training_of(run["quantise"], task), "backend": FLOAT}
     precision = precision_of(run["precision"])
     return {
         **shared,
         "precision": precision.label,
         "weight": precision.weight,
         "activation": precision.activation,
-        "training": "trained" if is_trained(run["quantise"]) else "calibrated",
+        "training": training_of(run["quantise"], task),
         "backend": values["backend"],
     }
 

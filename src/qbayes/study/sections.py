@@ -23,6 +23,7 @@ from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_share
 from qbayes.quant.recipe import OPTIMISERS, PRESETS, qat_recipe
 from qbayes.study.table import CONTROL
+from qbayes.tasks import DATASETS
 from qbayes.tasks.dataset import check_options, find_dataset
 from qbayes.training.budget import Budget
 
@@ -313,3 +314,21 @@ def mixed_of(value: Any) -> str | None:
 def is_trained(value: Any) -> bool:
     """Whether a quantise section trains: with no epochs it only calibrates."""
     return quantise_of(value, MOST_BITS)["budget"].epochs > 0
+
+
+def training_of(value: Any, task: str) -> str:
+    """How a quantise section trains: not (``calibrated``), or as the task's recipe does (``trained``).
+
+    ``labels`` is training without the teacher that the recipe has, ``imitation`` with one that it has not.
+    """
+    if not is_trained(value):
+        return "calibrated"
+    family = task.split("/", maxsplit=1)[0]
+    if family not in DATASETS:
+        return "trained"
+    kind, given = DATASETS[family].kind, table(value, "quantise")
+    usual = qat_recipe(given.get("preset", "default"), kind, task).teacher
+    teacher = quantise_of(value, MOST_BITS, kind, task)["teacher"]
+    if (teacher > 0) == (usual > 0):
+        return "trained"
+    return "imitation" if teacher > 0 else "labels"
