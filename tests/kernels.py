@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import qbayes as qb
 from needs import ON_GPU
 from qbayes.on_gpu import in_memory
-from qbayes.posterior import reparametrise
+from qbayes.posterior import compiled_draw, reparametrise
 from qbayes.quant import finish, follow, fused
 from qbayes.quant.layers import weighted
 
@@ -27,6 +27,8 @@ def kernels_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         for module in ASK:
             monkeypatch.setattr(module, "on_a_gpu", on_a_gpu)
             monkeypatch.setattr(module, "triton_works_on", lambda device: True, raising=False)
+        # ε comes in the type of the layer's output, as on a GPU.
+        monkeypatch.setattr(compiled_draw, "on_a_cpu", lambda x: False)
 
 
 def to_train() -> tuple[nn.Module, qb.Task]:

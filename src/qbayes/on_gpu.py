@@ -33,6 +33,11 @@ def on_a_gpu(x: Tensor) -> bool:
     return not torch.compiler.is_compiling() and x.is_cuda and in_memory(x)
 
 
+def on_a_cpu(x: Tensor) -> bool:
+    """Whether C of ours can read ``x``: in the memory of a CPU, neither compiled nor transformed."""
+    return not torch.compiler.is_compiling() and x.device.type == "cpu" and in_memory(x)
+
+
 def in_memory(*tensors: Tensor) -> bool:
     """Whether these are plain tensors: what ``torch.func`` transforms, vmap of stacks above all, is not."""
     try:

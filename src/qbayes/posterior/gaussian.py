@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from qbayes import noise
 from qbayes.errors import BadInput
+from qbayes.posterior.compiled_draw import draw_normals
 from qbayes.posterior.reparametrise import reparametrised, squared
 
 Weighted = nn.Linear | nn.Conv1d | nn.Conv2d
@@ -98,7 +99,7 @@ class GaussianLayer(nn.Module):
 
     def training_noise(self, mean: Tensor) -> Tensor:
         """ε of the outputs ``mean``, from torch's own generator."""
-        return torch.randn_like(mean)
+        return draw_normals(mean)
 
     def extra_repr(self) -> str:
         return f"{self.described}, site={self.site}"

@@ -1,4 +1,4 @@
-r"""Local reparametrisation in training, on a CUDA device in one kernel a step of it.
+r"""Local reparametrisation in training: one kernel a step of it on a CUDA device, one pass in C on a CPU.
 
 A Gaussian layer draws its output from the mean m and the variance v that its two linear maps give (Kingma,
 Salimans and Welling, NeurIPS 2015):
@@ -9,7 +9,8 @@ Salimans and Welling, NeurIPS 2015):
 
 In plain operations these are four passes over the feature map forward and seven backward, and the square of
 the input has three more: together as much as the convolutions of a small network. In bfloat16 the kernels
-round once where plain operations round after each. Tensors must lie alike in memory, without gaps.
+round once where plain operations round after each. Tensors must lie alike in memory, without gaps. A CPU has
+``qbayes.posterior.compiled_draw``.
 """
 
 from typing import Any, cast
@@ -28,6 +29,7 @@ from qbayes.on_gpu import (
     on_a_gpu,
     triton_works_on,
 )
+from qbayes.posterior.compiled_draw import CompiledDraw, CompiledSquare, can_draw, can_square
 from qbayes.posterior.reparametrise_kernels import kernels
 
 # √ has an infinite gradient at 0: an output whose inputs are all zero gets a deviation of 1e-8 instead.
@@ -82,16 +84,20 @@ class FusedSquare(torch.autograd.Function):
 
 
 def reparametrised(mean: Tensor, variance: Tensor, epsilon: Tensor) -> Tensor:
-    """``m + √max(v, v₀) ε``."""
+    """``m + √max(v, v₀) ε``, of the type of ``m``."""
+    # torch leaves open what a function of ours gives.
     if _can_draw(mean, variance, epsilon):
-        # torch leaves open what a function of ours gives.
         return cast(Tensor, FusedDraw.apply(mean, variance, epsilon))
-    return mean + variance.clamp_min(LEAST_VARIANCE).sqrt() * epsilon
+    if can_draw(mean, variance, epsilon):
+        return cast(Tensor, CompiledDraw.apply(mean, variance, epsilon, LEAST_VARIANCE))
+    return mean + variance.clamp_min(LEAST_VARIANCE).sqrt() * epsilon.to(mean.dtype)
 
 
 def squared(x: Tensor) -> Tensor:
     """``x²``, of the inputs of a layer."""
-    return cast(Tensor, FusedSquare.apply(x)) if _readable(x) else x * x
+    if _readable(x):
+        return cast(Tensor, FusedSquare.apply(x))
+    return cast(Tensor, CompiledSquare.apply(x)) if can_square(x) else x * x
 
 
 def _can_draw(mean: Tensor, variance: Tensor, epsilon: Tensor) -> bool:

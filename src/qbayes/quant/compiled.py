@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.on_gpu import in_memory, laid_out
+from qbayes.on_gpu import laid_out
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.kernels_build import kernels, threads_for
 
@@ -86,11 +86,6 @@ def compiled(
     dtype = dtype if dtype in DTYPES else x.dtype
     # torch leaves open what a function of ours gives.
     return cast(Tensor, CompiledFakeQuantize.apply(x, *grid, *ends, served, dtype, relu))
-
-
-def on_a_cpu(x: Tensor) -> bool:
-    """Whether kernels of ours could read ``x``: in the memory of a CPU, neither compiled nor transformed."""
-    return not torch.compiler.is_compiling() and x.device.type == "cpu" and in_memory(x)
 
 
 def _memory(x: Tensor) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qbayes.on_gpu import ALIGNMENT, DTYPES, dense, in_memory, on_a_gpu, triton_works_on
+from qbayes.on_gpu import ALIGNMENT, DTYPES, dense, in_memory, on_a_cpu, on_a_gpu, triton_works_on
 from qbayes.quant import compiled, kernels_build
 from qbayes.quant.affine import EMPTY_SCALE, LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.follow_kernels import kernels
@@ -39,7 +39,7 @@ class Grid:
 def can_follow(x: Tensor, grid: Grid) -> bool:
     """Whether the kernels serve these: one scale, and a tensor without gaps."""
     gpu = on_a_gpu(x)
-    if not (gpu or compiled.on_a_cpu(x)) or not in_memory(grid.scale) or grid.scale.numel() > 1:
+    if not (gpu or on_a_cpu(x)) or not in_memory(grid.scale) or grid.scale.numel() > 1:
         return False
     if not gpu:
         fits = x.dtype in compiled.DTYPES and grid.scale.dtype == torch.float32

@@ -25,7 +25,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.on_gpu import DTYPES, MOST_ELEMENTS, dense, in_memory, laid_out, on_a_gpu, triton_works_on
+from qbayes.on_gpu import (
+    DTYPES,
+    MOST_ELEMENTS,
+    dense,
+    in_memory,
+    laid_out,
+    on_a_cpu,
+    on_a_gpu,
+    triton_works_on,
+)
 from qbayes.quant import compiled, kernels_build
 from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE, Code
 from qbayes.quant.fused_kernels import kernels
@@ -133,7 +142,7 @@ def fused(
 def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis: int) -> bool:
     """Whether kernels serve these tensors, with a scale for all or one for each slice along ``axis``."""
     gpu = on_a_gpu(x)
-    if not (gpu or compiled.on_a_cpu(x)) or not (isinstance(low, int) and isinstance(high, int)):
+    if not (gpu or on_a_cpu(x)) or not (isinstance(low, int) and isinstance(high, int)):
         return False
     numbers = x.dtype in (DTYPES if gpu else compiled.DTYPES) and scale.dtype == zero.dtype == torch.float32
     together = scale.device == zero.device == x.device and scale.shape == zero.shape
