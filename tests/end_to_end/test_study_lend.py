@@ -1,13 +1,16 @@
 """Studies that take what others have: the same rows, and nothing is trained twice."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 import qbayes as qb
 from qbayes.errors import BadInput
-from qbayes.study.store import DONE, HEADER, RESULTS, Store
+from qbayes.metrics.row_errors import ROW_ERROR, standard_errors
+from qbayes.study.store import DONE, HEADER, RESULTS, ROWS, Store
 
 STUDY = """
 [run]
@@ -153,3 +156,32 @@ def test_a_folder_that_is_no_study_lends_nothing(tmp_path: Path) -> None:
         qb.run_study(study("x", '["float"]'), tmp_path / "store", device="cpu", lenders=[tmp_path])
     assert "no study.json" in caught.value.got
     assert not (tmp_path / "store" / HEADER).exists()
+
+
+def test_rows_take_the_errors_of_their_test_rows_and_keep_them_where_those_are_gone(
+    first: Store, tmp_path: Path
+) -> None:
+    rows = first.rows()
+    for row in rows.values():
+        details = load_file(first.stage("scores", row["run"]) / ROWS)
+        reference = next(one for one in rows.values() if one["float"] == row["float"] and is_float(one))
+        before = None if is_float(row) else load_file(first.stage("scores", reference["run"]) / ROWS)
+        expected = {ROW_ERROR + name: value for name, value in standard_errors(details, before).items()}
+        assert {name: value for name, value in row.items() if name.startswith(ROW_ERROR)} == expected
+        assert {ROW_ERROR + "rmse", ROW_ERROR + "nll"} <= set(row)
+    # a second run of the study finds nothing to add.
+    before_bytes = (first.folder / RESULTS).read_bytes()
+    run(study("first", '["float", "W8A8"]'), first.folder)
+    assert (first.folder / RESULTS).read_bytes() == before_bytes
+    # the two small files are enough to know them, also of a study that is larger.
+    kept = kept_of(first, tmp_path / "kept")
+    second = run(study("second", '["float", "W8A8", "W4A4"]'), tmp_path / "store", kept).rows()
+    assert {key: second[key] for key in rows} == rows
+    for row in second.values():
+        alone = not any(name.startswith(ROW_ERROR) for name in row)
+        # the float run of W4A4 was lent without its test rows.
+        assert alone == (row["precision"] == "W4A4")
+
+
+def is_float(row: Mapping[str, object]) -> bool:
+    return row["precision"] == "float"

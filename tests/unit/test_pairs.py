@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from qbayes.metrics.calibration import ece
-from qbayes.report.bootstrap import (
+from qbayes.metrics.row_errors import (
     REPLICATES,
+    STATISTICS,
+    bin_of,
+    resampled_means,
+    row_counts,
+    row_error,
+)
+from qbayes.report.bootstrap import (
     Estimate,
     Unit,
     cluster_means,
     contrast,
     estimate,
-    resampled_means,
-    row_counts,
 )
 from qbayes.report.cells import (
     Cell,
@@ -32,7 +37,7 @@ from qbayes.report.cells import (
     preferred,
     sweeps,
 )
-from qbayes.report.pairs import STATISTICS, Pair, bin_of, difference, differences, paired, row_error, score
+from qbayes.report.pairs import Pair, difference, differences, paired, score
 from study_rows import classified, regressed, row, study
 
 

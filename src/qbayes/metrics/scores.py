@@ -11,7 +11,7 @@ Numbers = dict[str, float]
 # the place of the scores of rows that are shifted elsewhere.
 UNSHIFTED = "unshifted"
 # what is behind these is no place where a score was taken.
-_WHOLE = ("confusion/", "spread/", "deviation/")
+_WHOLE = ("confusion/", "spread/", "deviation/", "row_error/")
 # JSON has no such numbers: the NLL of a label that was given probability 0 is written as "inf".
 # Null is what older stores hold for any of them: which one it was is lost.
 NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan, None: math.nan}

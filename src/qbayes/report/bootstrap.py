@@ -13,15 +13,11 @@ n is often 3, and ``se_rows`` the standard deviation over ``REPLICATES`` resampl
 import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-REPLICATES = 1000
 LEVEL = 0.95
-_GENERATOR = 20210727  # fixed: the same store gives the same page
-_CHUNK = 100  # replicates held as float64 at a time: 8 MB for 10,000 rows
 
 Unit = tuple[Hashable, ...]  # (fold, seed, …): one training and its evaluation
 
@@ -106,18 +102,3 @@ def cluster_means(values: Mapping[Unit, float]) -> np.ndarray:
     for unit, value in ordered:
         folds.setdefault(unit[0], []).append(value)
     return np.array([np.mean(some) for some in folds.values()], dtype=float)
-
-
-@lru_cache(maxsize=4)
-def row_counts(rows: int) -> np.ndarray:
-    """``(REPLICATES, rows)``: how often each row is in each resampling with replacement of ``rows`` rows."""
-    generator = np.random.default_rng((_GENERATOR, rows))
-    drawn = (generator.integers(rows, size=rows) for _ in range(REPLICATES))
-    return np.stack([np.bincount(some, minlength=rows).astype(np.uint8) for some in drawn])
-
-
-def resampled_means(columns: np.ndarray) -> np.ndarray:
-    """``(REPLICATES, k)``: the means of ``columns`` ``(rows, k)`` over resampled rows, the same for all k."""
-    counts = row_counts(len(columns))
-    parts = [counts[at : at + _CHUNK].astype(float) @ columns for at in range(0, REPLICATES, _CHUNK)]
-    return np.concatenate(parts) / len(columns)

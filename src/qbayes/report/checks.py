@@ -9,10 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
+from qbayes.metrics.row_errors import BINS, bin_of
 from qbayes.metrics.scores import METRICS, is_score
 from qbayes.report.cells import COLLAPSE_REGRESSION, POINTWISE, free_axes, has_collapsed
 from qbayes.report.frame import AXIS, Frame, Row
-from qbayes.report.pairs import BINS, Pair, bin_of, is_float, is_quantised, paired, score
+from qbayes.report.pairs import Pair, is_float, is_quantised, paired, score
 from qbayes.study.table import ORIGIN
 
 FEWEST_SEEDS = 3

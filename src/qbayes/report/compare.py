@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbayes.errors import BadInput, unknown_name
+from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import METRICS
 from qbayes.report.bootstrap import Estimate, estimate, several_folds
 from qbayes.report.cells import free_axes
 from qbayes.report.checks import label, one_run
 from qbayes.report.frame import AXIS, Frame, Row, natural
-from qbayes.report.pairs import row_error, score, unit
+from qbayes.report.pairs import score, unit
 
 SAME = (
     "task", "fold", "network", "method", "recipe", "precision", "scheme", "training", "backend", "seed",

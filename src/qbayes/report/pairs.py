@@ -4,25 +4,18 @@ A quantised run is paired with the float run of the same ``float`` stage, draws 
 evaluation: same weights before quantisation, same test rows, same noise. Only what bits changed is left.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
-import numpy as np
-
+from qbayes.metrics.row_errors import ROW_ERROR, row_error
 from qbayes.metrics.scores import UNSHIFTED
 from qbayes.metrics.scores import metric as metric_named
-from qbayes.report.bootstrap import Estimate, Unit, estimate, resampled_means, several_folds
-from qbayes.report.frame import AXIS, Details, Frame, Row, axes
-from qbayes.study.table import CONTROL
+from qbayes.report.bootstrap import Estimate, Unit, estimate, several_folds
+from qbayes.report.frame import Frame, Row
+from qbayes.study.table import CONTROL, evaluation_options, float_key
 from qbayes.tasks.shifts import LEVELS
-
-BINS = 10  # as in qbayes.metrics.calibration.ece
-EVALUATION = f"{AXIS}evaluate."
-# told by columns of their own; and what adds scores without changing the others.
-_NO_CONDITION = ("draws", "backend", "shifts", "confusion", "agreement", "shift_rows", "ood_rows")
 
 
 @dataclass(frozen=True)
@@ -42,15 +35,6 @@ class Pair:
         rows = rows_of(metric)
         alike = rows is None or self.quantised.get(rows) == self.float.get(rows)
         return alike and metric in self.quantised and metric in self.float
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """A score from details: ``finish(means of columns)``, so that resampling rows is one product."""
-
-    columns: Callable[[Details], np.ndarray]
-    finish: Callable[[np.ndarray], np.ndarray]
-    needs: tuple[str, ...]
 
 
 def rows_of(metric: str) -> str | None:
@@ -81,7 +65,7 @@ def is_quantised(row: Row) -> bool:
 
 def unit(row: Row) -> Unit:
     """What tells the runs of one condition apart: fold, seed, and options of the evaluation."""
-    return row.get("fold"), row.get("seed"), *_evaluation(row)
+    return row.get("fold"), row.get("seed"), *evaluation_options(row)
 
 
 def paired(frame: Frame) -> list[Pair]:
@@ -90,8 +74,8 @@ def paired(frame: Frame) -> list[Pair]:
 
 
 def _all_pairs(frame: Frame) -> list[Pair]:
-    floats = {_float_key(row): row for row in frame.rows if is_float(row)}
-    found = ((row, floats.get(_float_key(row))) for row in frame.rows if is_quantised(row))
+    floats = {float_key(row): row for row in frame.rows if is_float(row)}
+    found = ((row, floats.get(float_key(row))) for row in frame.rows if is_quantised(row))
     return [Pair(row, partner) for row, partner in found if partner is not None]
 
 
@@ -101,7 +85,8 @@ def difference(
     """Mean of ``quantised − float`` (``relative``: ``quantised / float − 1``) with its interval.
 
     Runs that share one test set are also resampled over its rows, the same rows for both sides and all
-    seeds, where details were kept for every run and ``rows`` allows it.
+    seeds, where details were kept for every run and ``rows`` allows it. Without details the rows of results
+    say the error of each run; the mean over seeds is taken for as unsure as one of them on average.
     """
     values = differences(pairs, metric, relative=relative)
     if not rows or several_folds(values):
@@ -109,7 +94,22 @@ def difference(
     sides = (
         (frame.details(str(pair.float["run"])), frame.details(str(pair.quantised["run"]))) for pair in pairs
     )
-    return estimate(values, row_error(sides, metric, relative))
+    return estimate(values, row_error(sides, metric, relative) or _recorded_error(pairs, metric, relative))
+
+
+def _recorded_error(pairs: Sequence[Pair], metric: str, relative: bool) -> float:
+    """The mean of the errors that the runs recorded; 0 where one has none.
+
+    Seeds share their test rows: their errors go together, so that their mean is an upper bound.
+    """
+    column = ROW_ERROR + metric
+    if not all(column in pair.quantised for pair in pairs):
+        return 0.0
+    scales = (abs(score(pair.float, metric)) if relative else 1.0 for pair in pairs)
+    errors = [
+        float(pair.quantised[column]) / scale for pair, scale in zip(pairs, scales, strict=True) if scale
+    ]
+    return sum(errors) / len(errors) if errors else 0.0
 
 
 def differences(pairs: Iterable[Pair], metric: str, *, relative: bool = False) -> dict[Unit, float]:
@@ -136,78 +136,3 @@ def _change(quantised: float, reference: float, relative: bool) -> float:
     if not relative:
         return quantised - reference
     return quantised / reference - 1 if reference else math.nan
-
-
-def _float_key(row: Row) -> tuple[Hashable, ...]:
-    return row.get("float"), row.get("draws"), *_evaluation(row)
-
-
-def _evaluation(row: Row) -> tuple[Hashable, ...]:
-    return tuple((name, row[name]) for name in _options_among(axes(row)))
-
-
-@lru_cache(maxsize=1024)
-def _options_among(places: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes of the evaluation under which one network scores differently."""
-    options = (name for name in places if name.startswith(EVALUATION))
-    return tuple(name for name in options if name.removeprefix(EVALUATION) not in _NO_CONDITION)
-
-
-def row_error(sides: Iterable[tuple[Details | None, Details | None]], metric: str, relative: bool) -> float:
-    """Standard deviation of the mean difference over resampled rows; 0 where details do not allow it.
-
-    Each side is a run before and after: the same rows are drawn for both, and for all runs.
-    """
-    statistic = STATISTICS.get(metric)
-    if statistic is None:
-        return 0.0
-    columns: list[np.ndarray] = []
-    for details in itertools.chain.from_iterable(sides):
-        if details is None or any(name not in details for name in statistic.needs):
-            return 0.0
-        columns.append(statistic.columns(details))
-    if len({len(some) for some in columns}) != 1 or not all(np.isfinite(some).all() for some in columns):
-        return 0.0
-    means = resampled_means(np.concatenate(columns, axis=1))
-    scores = [statistic.finish(some) for some in np.split(means, len(columns), axis=1)]
-    both = zip(scores[::2], scores[1::2], strict=True)
-    changes = [after / before - 1 if relative else after - before for before, after in both]
-    return float(np.mean(changes, axis=0).std())
-
-
-def bin_of(confidence: np.ndarray) -> np.ndarray:
-    """The bin ``((b − 1)/B, b/B]`` of each confidence, as in ``qbayes.metrics.calibration``."""
-    return np.searchsorted(np.arange(1, BINS) / BINS, confidence.astype(float), side="left")
-
-
-def _gaps(details: Details) -> np.ndarray:
-    """``(rows, bins)``: accuracy less confidence of a row, in the column of its bin."""
-    confidence = details["confidence"].astype(float)
-    gaps = np.zeros((len(confidence), BINS))
-    gaps[np.arange(len(confidence)), bin_of(confidence)] = details["correct"] - confidence
-    return gaps
-
-
-def _mean_of(name: str) -> Statistic:
-    return Statistic(lambda details: details[name].astype(float)[:, None], lambda means: means[:, 0], (name,))
-
-
-STATISTICS: Mapping[str, Statistic] = {
-    "error": Statistic(
-        lambda details: 1.0 - details["correct"].astype(float)[:, None],
-        lambda means: means[:, 0],
-        ("correct",),
-    ),
-    "nll": _mean_of("nll"),
-    "entropy": _mean_of("entropy"),
-    "mutual_information": _mean_of("mutual_information"),
-    "confusion/entropy": _mean_of("confusion_entropy"),
-    "confusion/mutual_information": _mean_of("confusion_mutual_information"),
-    "rmse": Statistic(
-        lambda details: details["squared_error"].astype(float)[:, None],
-        lambda means: np.sqrt(means[:, 0]),
-        ("squared_error",),
-    ),
-    # |mean gap| of a bin is (n_b / N) |accuracy_b − confidence_b|.
-    "ece": Statistic(_gaps, lambda means: np.abs(means).sum(1), ("confidence", "correct")),
-}

@@ -1,9 +1,22 @@
-"""The rows of a study's results: appended as runs end, complete whatever happened before."""
+"""The rows of a study's results: appended as runs end, complete whatever happened before.
+
+At the end each row takes standard errors over the test rows: what was found for single test rows stays in the
+store, while a row of results travels. A float run has the errors of its scores, any other run those of the
+differences to its float run.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from safetensors.numpy import load
 
 from qbayes.errors import RunFailed
+from qbayes.metrics.row_errors import ROW_ERROR, Details, standard_errors
 from qbayes.study.plan import Plan
+from qbayes.study.sections import FLOAT
 from qbayes.study.stages import STAGES
-from qbayes.study.store import Row, Store
+from qbayes.study.store import ROWS, Row, Store
+from qbayes.study.table import float_key
 
 
 class Table:
@@ -37,7 +50,11 @@ class Table:
                 "look at the disk, and run the same command again: they are made anew",
             )
         # what a run is, its file does not decide.
-        self._add({**own, **found, **own, "status": "done"})
+        row = {**own, **found, **own, "status": "done"}
+        before = self._rows.get(key, {})
+        errors = {name: value for name, value in before.items() if name.startswith(ROW_ERROR)}
+        # the errors of the same scores stay.
+        self._add(row | errors if before == row | errors else row)
 
     def add_failed(self, key: str, reason: str) -> None:
         self._add({**self.runs[key].row(), "status": "failed", "reason": reason})
@@ -70,4 +87,26 @@ class Table:
             self.last = row
 
     def finish(self) -> None:
+        for row, errors in list(self._missing_errors()):
+            self._add(row | {ROW_ERROR + name: value for name, value in errors.items()})
         self.store.write_tables(set(self.runs))
+
+    def _missing_errors(self) -> Iterator[tuple[Row, Mapping[str, float]]]:
+        """The rows without errors whose test rows are here, and the errors."""
+        done = [row for row in self._rows.values() if row["status"] == "done"]
+        floats = {float_key(row): row for row in done if row["precision"] == FLOAT}
+        for row in done:
+            if any(name.startswith(ROW_ERROR) for name in row):
+                continue
+            reference = floats.get(float_key(row))
+            details = self._details(row)
+            if reference is None or details is None:
+                continue
+            before = None if row["precision"] == FLOAT else self._details(reference)
+            if row["precision"] == FLOAT or before is not None:
+                yield row, standard_errors(details, before)
+
+    def _details(self, row: Mapping[str, Any]) -> Details | None:
+        """What was found for each test row of a run, where the store has it."""
+        path = self.store.stage("scores", str(row["run"])) / ROWS
+        return load(path.read_bytes()) if path.is_file() else None

@@ -13,8 +13,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ FORMAT = 1
 # the precision of rows whose network was fine-tuned as a quantised one and never rounded.
 CONTROL = "float-finetuned"
 AXIS, COMMENT, DONE = "axis:", "#", "done"
+EVALUATION = f"{AXIS}evaluate."
+# told by columns of their own; and what adds scores without changing the others.
+_NO_CONDITION = ("draws", "backend", "shifts", "confusion", "agreement", "shift_rows", "ood_rows")
 # what a run is, in the order of a table's columns; its places on the axes and its scores come after.
 KNOWN_BEFORE = (
     "run", "float", "task", "fold", "network", "method", "recipe", "seed", "precision", "weight",
@@ -72,6 +76,22 @@ class Once:
 def known_before(column: str) -> bool:
     """Whether a run has the column before it starts: what it is, and where it lies on the axes."""
     return column in KNOWN_BEFORE or column.startswith(AXIS)
+
+
+def float_key(row: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    """What a run shares with the float run that it is compared with: the network and the evaluation."""
+    return row.get("float"), row.get("draws"), *evaluation_options(row)
+
+
+def evaluation_options(row: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    """The options of a run's evaluation under which one network scores differently."""
+    return tuple((name, row[name]) for name in _options_among(tuple(row)))
+
+
+@lru_cache(maxsize=1024)
+def _options_among(columns: tuple[str, ...]) -> tuple[str, ...]:
+    options = (name for name in sorted(columns) if name.startswith(EVALUATION))
+    return tuple(name for name in options if name.removeprefix(EVALUATION) not in _NO_CONDITION)
 
 
 def is_table(path: Path) -> bool:

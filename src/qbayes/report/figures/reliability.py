@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from qbayes.metrics.row_errors import BINS, bin_of
 from qbayes.report.chart import Chart, Series
 from qbayes.report.figures.base import FIGURES, Figure, chart_name
 from qbayes.report.figures.chosen import chosen_runs
 from qbayes.report.figures.groups import Group, groups_of
 from qbayes.report.figures.points import label_of
 from qbayes.report.frame import Frame, Row
-from qbayes.report.pairs import BINS, bin_of
 
 LEAST_ROWS = 10  # fewer say nothing of an accuracy
 
