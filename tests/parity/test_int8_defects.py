@@ -16,12 +16,12 @@ from handmade.random_programs import Case
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer import int8_trial, ops
 from qbayes.integer.backends.base import choose
-from qbayes.integer.dirt import dirty_memory
 from qbayes.integer.int8_ops import Shape
 from qbayes.integer.int8_trial import why_missing, why_wrong
 from qbayes.integer.ops import Weights
 from qbayes.integer.program import Program
 from qbayes.integer.verify import verify
+from qbayes.quant.dirt import dirty_memory
 
 pytestmark = needs.unless(why_missing() is None, needs.INT8)
 

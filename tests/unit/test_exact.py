@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qbayes.quant import exact
+from qbayes.quant.dirt import dirty_memory
 from qbayes.quant.exact import exact_conv, exact_linear
 
 LIMITS = {"x_limit": 255, "w_limit": 255}
@@ -72,6 +73,53 @@ def test_a_convolution_in_pieces_is_the_whole(
         got = exact.conv_in_pieces(x, w, *placing)
     assert got.dtype == dtype
     assert torch.equal(got, convolve(x, w, None, *placing))
+
+
+# (input, weight, stride, padding, dilation): one channel, an output of width 1 behind a stride
+THIN = [
+    ((9, 1, 8, 4), (3, 1, 4, 3), (1, 2), (0, 0), (1, 1)),
+    ((3, 1, 4, 1), (8, 1, 3, 5), (1, 3), (0, 2), (1, 1)),
+    ((9, 1, 5, 3), (3, 1, 1, 5), (1, 3), (0, 1), (1, 1)),
+    ((18, 1, 3, 7), (1, 1, 1, 5), (1, 3), (0, 0), (3, 1)),
+    ((1, 1, 7, 4), (1, 1, 5, 4), (1, 3), (2, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("case", THIN)
+def test_thin_convolutions_are_right_in_every_layout(case: tuple[tuple[int, ...], ...]) -> None:
+    """oneDNN reads memory that it never wrote where such an input lies channels last."""
+    shape, weight, *placing = case
+    x, w = codes(*shape), codes(*weight)
+    height, width = shape[2:]
+    channels_last = x.as_strided(shape, (height * width, 1, width, 1))
+    want = F.conv2d(x.double(), w.double(), None, *placing)
+    for laid in (x, channels_last):
+        for byte in (0, 0x55, 0x7F):
+            with dirty_memory(byte):
+                got = exact_conv(laid, w, *placing, 1, **LIMITS)
+            assert torch.equal(got.double(), want)
+
+
+def test_a_kernel_that_reads_memory_it_never_wrote_is_not_trusted() -> None:
+    def careless(x: Tensor, w: Tensor) -> Tensor:
+        right = F.conv2d(x, w)
+        return right if x.dtype == torch.float64 else right + torch.empty(1 << 16).sum()
+
+    x, w = codes(2, 3, 5, 5), codes(2, 3, 3, 3)
+    assert not exact._agrees(careless, x, w, 255)
+    assert exact._agrees(F.conv2d, x, w, 255)
+
+
+def test_a_kernel_is_checked_in_the_layout_that_it_will_meet(fresh_checks: None) -> None:
+    def wrong_channels_last(x: Tensor, w: Tensor) -> Tensor:
+        found = F.conv2d(x, w)
+        last = x.dtype == torch.float32 and x.stride(1) == 1
+        return found + 1 if last else found
+
+    x, w = codes(2, 3, 5, 5), codes(2, 3, 3, 3)
+    for laid in (x, x.contiguous(memory_format=torch.channels_last)):
+        got = exact._run(wrong_channels_last, laid, w, ("test",), 255)
+        assert torch.equal(got.double(), F.conv2d(x.double(), w.double()))
 
 
 @given(st.integers(1, 400), st.integers(1, 5))

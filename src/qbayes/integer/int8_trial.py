@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qbayes.integer.dirt import dirty_memory
 from qbayes.integer.int8_ops import LARGEST_WEIGHT, Shape, Target, pack, product, whole_product
+from qbayes.quant.dirt import dirty_memory
+from qbayes.quant.exact import is_thin
 
 _NAMES = ("qconv2d_pointwise", "qconv_prepack", "qlinear_pointwise", "qlinear_prepack")
 _INT16 = (1 << 15) - 1
@@ -98,8 +99,7 @@ def _why_defect(shape: Shape) -> str | None:
     for n, k, s, p, d, count in _axes(shape):
         if _has_empty_window(n, k, s, p, d, count):
             return "oneDNN reads uninitialised memory where a window lies wholly in the padding"
-    is_thin = shape.groups == shape.channels_in and shape.lengths_out[-1] == 1
-    if is_thin and shape.stride[-1] > 1 and shape.kernel[-1] > 1:
+    if is_thin(shape.channels_in, shape.groups, shape.kernel, shape.stride, shape.lengths_out):
         return "oneDNN is wrong for outputs of width 1 with one channel a group and a stride"
     return None
 

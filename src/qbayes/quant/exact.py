@@ -3,9 +3,10 @@
 float32 holds every integer up to 2^24, so a float32 convolution of centred codes is exact where
 ``Σ|w| · max|x| < 2^24`` holds for every output, whatever the order of its sums; otherwise float64 is used
 (2^53). Codes of at most 8 bits are exact in bfloat16 and TF32 too, so those modes do no harm; wider ones are
-always multiplied in float64. What may do harm is a kernel that transforms its inputs (Winograd): NNPACK is
-switched off, autocast too, and every shape is checked once on each device against float64, with inputs at the
-limits; one that fails runs in float64.
+always multiplied in float64. What may do harm is a kernel that transforms its inputs (Winograd) or reads
+memory it never wrote: NNPACK is switched off, autocast too, and every shape and layout is checked once on
+each device against float64, with inputs at the limits and memory dirtied; one that fails runs in float64. So
+do shapes that oneDNN is known to get wrong (docs/decisions/0015).
 
 On a CPU torch writes down the inputs of every output of a float64 convolution side by side: k² times the row,
 for all rows. Large ones are therefore done in pieces, row by row and band by band.
@@ -18,11 +19,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qbayes.quant.dirt import dirty_memory
 from qbayes.threads import SwitchedOff
 
 _FLOAT32_EXACT = 1 << 24
 _LARGEST_CODE = 256  # up to here a code is exact in the 8 significant bits of bfloat16
 _CHECKED_ROWS = 8
+_DIRT = (0x55, 0x7F)  # of floats one tiny number, and none
 LARGEST_COLUMNS = 1 << 28  # bytes of inputs that torch writes down side by side
 
 # it can only be read by setting it.
@@ -82,7 +85,15 @@ def _conv(
     x_limit: int,
 ) -> Tensor:
     key = ("conv", *stride, "p", *padding, "d", *dilation, "g", groups)
-    return _run(lambda a, b: conv_in_pieces(a, b, stride, padding, dilation, groups), x, weight, key, x_limit)
+    lengths = _lengths(x, weight, stride, padding, dilation)
+    thin = not x.is_cuda and is_thin(x.shape[1], groups, weight.shape[2:], stride, lengths)
+
+    def convolve(a: Tensor, b: Tensor) -> Tensor:
+        return conv_in_pieces(a, b, stride, padding, dilation, groups)
+
+    if thin and x_limit:
+        return _in_float64(convolve, x, weight).float()
+    return _run(convolve, x, weight, key, x_limit)
 
 
 @_conv.register_fake
@@ -135,6 +146,16 @@ def _(
     info: object, in_dims: tuple[int | None, ...], x: Tensor, weight: Tensor, x_limit: int
 ) -> tuple[Tensor, int]:
     return _over_batch(lambda a, b: _linear(a, b, x_limit), x, weight, in_dims)
+
+
+def is_thin(
+    channels_in: int, groups: int, kernel: Sequence[int], stride: Sequence[int], lengths_out: Sequence[int]
+) -> bool:
+    """Whether a convolution has one channel a group and an output of width 1 behind a stride.
+
+    oneDNN gets these wrong: in int8, and in float32 where the input lies channels last.
+    """
+    return groups == channels_in and lengths_out[-1] == 1 and stride[-1] > 1 and kernel[-1] > 1
 
 
 def conv_in_pieces(
@@ -199,22 +220,36 @@ def _run(
 ) -> Tensor:
     with torch.autocast(x.device.type, enabled=False), _WITHOUT_NNPACK:
         if not x_limit or x.numel() == 0:
-            return operation(x.double(), weight.double()).to(torch.float32 if x_limit else torch.float64)
-        full_key = (*key, x.shape, weight.shape, str(x.device))
+            return _in_float64(operation, x, weight).to(torch.float32 if x_limit else torch.float64)
+        full_key = (*key, x.shape, x.stride(), weight.shape, str(x.device))
         if full_key not in _verified:
             _verified[full_key] = _agrees(operation, x, weight.float(), x_limit)
         if _verified[full_key]:
             return operation(x.float(), weight.float())
         # the dtype stays that of the bound, whichever kernel computed it: it is exact in both.
-        return operation(x.double(), weight.double()).float()
+        return _in_float64(operation, x, weight).float()
+
+
+def _in_float64(operation: Callable[[Tensor, Tensor], Tensor], x: Tensor, weight: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        return operation(x.double(), weight.double())
 
 
 def _agrees(operation: Callable[[Tensor, Tensor], Tensor], x: Tensor, weight: Tensor, x_limit: int) -> bool:
-    """Whether float32 gives float64's integers for inputs at ±x_limit and between, on rows spread over x."""
+    """Whether float32 gives float64's integers for inputs at ±x_limit and between, on rows spread over x.
+
+    The inputs lie in memory as ``x`` does, since a kernel is chosen by that too.
+    """
     generator = torch.Generator(x.device).manual_seed(0)
     ends = (-x_limit, x_limit + 1)
     wide = torch.randint(*ends, x.shape, generator=generator, device=x.device, dtype=torch.int16)
-    probe = torch.where(wide % 2 == 0, wide.sign() * x_limit, wide).float()
+    probe = torch.empty_like(x, dtype=torch.float32)
+    probe.copy_(torch.where(wide % 2 == 0, wide.sign() * x_limit, wide))
     rows = torch.linspace(0, x.shape[0] - 1, min(_CHECKED_ROWS, x.shape[0])).long().to(x.device)
-    fast = operation(probe, weight)[rows]
-    return torch.equal(fast.double(), operation(probe[rows].double(), weight.double()))
+    want = operation(probe[rows].double(), weight.double())
+    for byte in _DIRT if x.device.type == "cpu" else (0,):
+        with dirty_memory(byte):
+            fast = operation(probe, weight)
+        if not torch.equal(fast[rows].double(), want):
+            return False
+    return True

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from qbayes.integer.backends.base import Kernel
 from qbayes.integer.backends.reference import exact_kernel
-from qbayes.integer.dirt import dirty_memory
 from qbayes.integer.ops.base import Constants, Grids, Noise, type_of_codes
 from qbayes.integer.ops.weighted import Weighted
+from qbayes.quant.dirt import dirty_memory
 
 # a single row, a few and more: each may have a kernel of its own.
 _ROWS = (1, 3, 9)
