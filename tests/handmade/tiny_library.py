@@ -27,9 +27,10 @@ def number_of(loaded: ctypes.CDLL) -> int:
 
 @pytest.fixture(name="cache")
 def cache_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of this test's own, and a process that has waited for nothing yet."""
+    """An empty cache of this test's own, and a process that has waited for nothing yet and has a core."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(30.0))
+    monkeypatch.setattr(library, "is_starved", lambda: False)
     return tmp_path / "cache" / "qbayes" / "kernels"
 
 

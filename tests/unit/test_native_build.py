@@ -1,6 +1,7 @@
 """Compilers that hang, fail or are killed, several processes at once, and no place to keep a library."""
 
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -73,6 +74,30 @@ def test_the_next_process_does_not_wait_for_a_compiler_that_hung(
         ):
             load(tiny)
         assert len(compiled) == again
+
+
+def test_on_a_busy_machine_a_late_compiler_is_tried_again_by_the_next_process(
+    cache: Path, tiny: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = fake_compiler(tmp_path / "bin", monkeypatch, "/bin/sleep 600")
+    monkeypatch.setattr(library, "is_starved", lambda: True)
+    for process in (1, 2):
+        monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
+        with pytest.raises(NoLibrary, match="cc did not end within 0 s$"):
+            load(tiny)
+        assert starts(log) == process
+    assert not (cache / "given-up.json").exists()
+
+
+@pytest.mark.parametrize(("share", "starved"), [(1.0, False), (0.3, False), (0.2, True), (0.01, True)])
+def test_a_process_is_starved_below_a_quarter_of_a_core(
+    share: float, starved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = itertools.count()
+    wall = iter([0.0, 0.05 / share])
+    monkeypatch.setattr(compiler.time, "thread_time", lambda: next(used) * 0.01)
+    monkeypatch.setattr(compiler.time, "monotonic", lambda: next(wall))
+    assert compiler.is_starved() == starved
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"at": "x"}', '{"compiler": "cc"}', "\xff"])

@@ -12,6 +12,8 @@ from pathlib import Path
 from qbayes.native.folder import NoLibrary
 
 _NAMES = ("cc", "gcc", "clang")
+# seconds of the processor in which its share is measured, and the least share that tells a compiler hangs.
+_SPIN, _LEAST_SHARE = 0.05, 0.25
 
 
 class HungCompiler(NoLibrary):
@@ -46,6 +48,14 @@ def find_compiler() -> str | None:
     """The first C compiler in an absolute folder of PATH: one of the current folder may be anybody's."""
     found = [shutil.which(name) for name in _NAMES]
     return next((path for path in found if path is not None and os.path.isabs(path)), None)
+
+
+def is_starved() -> bool:
+    """Whether this process gets so little of a core that a compiler beside it is only slow."""
+    wall, own = time.monotonic(), time.thread_time()
+    while (used := time.thread_time() - own) < _SPIN:
+        pass
+    return used < _LEAST_SHARE * (time.monotonic() - wall)
 
 
 def _run(command: Sequence[str], errors: Path, seconds: float) -> None:

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbayes.native.compiler import HungCompiler, Patience, find_compiler
+from qbayes.native.compiler import HungCompiler, Patience, find_compiler, is_starved
 from qbayes.native.folder import Folder, NoLibrary, opened
 
 # a library takes a compiler some seconds; one that hangs costs a process this much in all …
@@ -114,8 +114,9 @@ def _built(source: Source, compiler: str, flags: tuple[str, ...], folder: Folder
             try:
                 _PATIENCE.run(command, place / "errors.txt")
             except HungCompiler:
-                given_up = {"compiler": compiler, "at": time.time()}
-                folder.write(_GIVEN_UP, json.dumps(given_up).encode())
+                if not is_starved():  # on a busy machine a compiler that works is late too
+                    given_up = {"compiler": compiler, "at": time.time()}
+                    folder.write(_GIVEN_UP, json.dumps(given_up).encode())
                 raise
         return (place / f"{source.name}.so").read_bytes()
 
