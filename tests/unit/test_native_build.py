@@ -83,7 +83,7 @@ def test_on_a_busy_machine_a_late_compiler_is_tried_again_by_the_next_process(
     monkeypatch.setattr(library, "is_starved", lambda: True)
     for process in (1, 2):
         monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
-        with pytest.raises(NoLibrary, match="cc did not end within 0 s$"):
+        with pytest.raises(NoLibrary, match=r"cc did not end within 0 s$"):
             load(tiny)
         assert starts(log) == process
     assert not (cache / "given-up.json").exists()

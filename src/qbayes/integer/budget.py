@@ -9,8 +9,8 @@ gigabytes, or millions of windows. Hence budgets over all ops together:
 | these, over its members | 2^24 | each member has tables of them: 16 bytes a window while it is loaded |
 | constants, over its members | 2^17 | a tensor each: 1 KB and about 10 µs. 100 of ResNet-50 have 2^15.5 |
 | numbers of a head | 2^20 | answers are float32, for every draw |
-| bytes for one row | 2^32 | codes held, and the lanes of the op that runs. A U-Net takes 2^31.3 |
-| multiplications for one row | 2^42 | an element that is written counts 64. A U-Net takes 2^38.4 |
+| bytes for one row | 2^32 | codes held, and the lanes of the op that runs. A U-Net takes 2^31.1 |
+| multiplications for one row | 2^42 | an element that is written counts 64. A U-Net takes 2^38.1 |
 
 The U-Net is the usual one (64 to 1024 channels, a mask behind every convolution) on images of 512 × 512: the
 largest of those that a test compares, beside ResNet-50, VGG16 and MobileNetV2 on 224 × 224. The bytes are
