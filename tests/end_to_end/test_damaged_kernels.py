@@ -22,11 +22,13 @@ START = (
     "import qbayes as qb\n"
     "from qbayes import noise_build\n"
     "from qbayes.integer import kernels_build\n"
+    "from qbayes.posterior.reparametrise_build import compiled_draws\n"
+    "from qbayes.quant.kernels_build import kernels\n"
     "deployed = qb.load(sys.argv[1], 'onednn')\n"
     "rows = torch.load(sys.argv[2], weights_only=True)\n"
     "drawn = deployed.predict(rows, draws=3, seed=5).draws\n"
     "json.dump([hashlib.sha256(drawn.numpy().tobytes()).hexdigest(), noise_build.kernel() is not None,\n"
-    "           kernels_build.why_no_kernels()], sys.stdout)\n"
+    "           kernels_build.why_no_kernels(), kernels() is not None, compiled_draws() is not None], sys.stdout)\n"
 )
 
 
@@ -47,7 +49,7 @@ class Machine:
         self.whole = {path: path.read_bytes() for path in self.libraries}
 
     def start(self) -> None:
-        """A fresh process gives the right answer, by both libraries."""
+        """A fresh process has all libraries, and gives the right answer."""
         source = Path(qbayes.__file__).parents[1]
         environment = {**os.environ, "PYTHONPATH": str(source), "XDG_CACHE_HOME": str(self.cache)}
         command = [sys.executable, "-c", START, str(self.program), str(self.rows)]
@@ -55,11 +57,11 @@ class Machine:
             command, check=False, env=environment, capture_output=True, text=True, timeout=300
         )
         assert run.returncode == 0, f"{run.returncode}: {run.stderr[-2000:]}"
-        assert json.loads(run.stdout) == [self.answer, True, ""]
+        assert json.loads(run.stdout) == [self.answer, True, "", True, True]
 
     def check_rebuilt(self, index: int, damaged: bytes) -> None:
-        """The library of that number (of two) is damaged, and whole again behind one start."""
-        path = self.libraries[index % 2]
+        """One library, in turn, is damaged, and whole again behind one start."""
+        path = self.libraries[index % len(self.libraries)]
         path.write_bytes(damaged)
         self.start()
         assert path.read_bytes() == self.whole[path]
@@ -68,25 +70,27 @@ class Machine:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     made = Machine(tmp_path_factory.mktemp("kernels"))
-    assert [path.name.partition("-")[0] for path in made.libraries] == ["integer", "noise"]
+    names = [path.name.partition("-")[0] for path in made.libraries]
+    assert names == ["draw", "integer", "noise", "quant"]
     return made
 
 
 def cut(machine: Machine, index: int, count: int) -> bytes:
     """The first cut takes all, every fifth is a flipped bit, the others leave parts of different lengths."""
-    whole = machine.whole[machine.libraries[index % 2]]
-    at = len(whole) * (index // 2) // (count // 2)
+    kinds = len(machine.libraries)
+    whole = machine.whole[machine.libraries[index % kinds]]
+    at = len(whole) * (index // kinds) // (count // kinds + 1)
     if index % 5 == 4:
         return whole[:at] + bytes([whole[at] ^ 1 << index % 8]) + whole[at + 1 :]
     return whole[:at]
 
 
 def test_damaged_kernels_are_built_again(machine: Machine) -> None:
-    """Both at once: one cut where its pages are read, which ended the process, one with a flipped bit."""
-    noise = machine.whole[machine.libraries[1]]
-    machine.libraries[1].write_bytes(noise[:4096])
+    """All at once: cut where their pages are read, which ended the process, but one with a flipped bit."""
+    for path in machine.libraries[1:]:
+        path.write_bytes(machine.whole[path][:4096])
     machine.check_rebuilt(0, cut(machine, 4, 10))
-    assert machine.libraries[1].read_bytes() == noise
+    assert [path.read_bytes() for path in machine.libraries] == list(machine.whole.values())
 
 
 @pytest.mark.full
