@@ -28,7 +28,8 @@ START = (
     "rows = torch.load(sys.argv[2], weights_only=True)\n"
     "drawn = deployed.predict(rows, draws=3, seed=5).draws\n"
     "json.dump([hashlib.sha256(drawn.numpy().tobytes()).hexdigest(), noise_build.kernel() is not None,\n"
-    "           kernels_build.why_no_kernels(), kernels() is not None, compiled_draws() is not None], sys.stdout)\n"
+    "           kernels_build.why_no_kernels(), kernels() is not None, compiled_draws() is not None],\n"
+    "          sys.stdout)\n"
 )
 
 
