@@ -80,6 +80,18 @@ FLAT: dict[str, Callable[[], nn.Module]] = {
     "limits behind limits": lambda: Of(
         lambda net, x: net.fc(x).clamp(0, 6).clamp(-3, -1), fc=nn.Linear(4, 4)
     ),
+    "a ReLU behind means": lambda: Of(
+        lambda net, x: net.fc(F.relu(F.avg_pool1d(x.view(-1, 2, 2), 2, 1, 1)).flatten(1)), fc=nn.Linear(6, 4)
+    ),
+    "a ReLU behind a sum": lambda: Of(
+        lambda net, x: net.fc(F.relu(x + net.a(x))), fc=nn.Linear(4, 4), a=nn.Linear(4, 4)
+    ),
+    "a ReLU behind a product": lambda: Of(
+        lambda net, x: net.fc(F.relu(x * net.a(x))), fc=nn.Linear(4, 4), a=nn.Linear(4, 4)
+    ),
+    "a ReLU behind parts side by side": lambda: Of(
+        lambda net, x: net.fc(F.relu(torch.cat([x, net.a(x)], 1))), fc=nn.Linear(8, 4), a=nn.Linear(4, 4)
+    ),
     "a gate": lambda: Of(
         lambda net, x: net.wide(x) * torch.sigmoid(net.gate(x)), wide=nn.Linear(4, 4), gate=nn.Linear(4, 1)
     ),

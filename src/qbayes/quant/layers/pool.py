@@ -12,13 +12,16 @@ from qbayes.quant.layers.base import UNLIMITED, Constants, Limits, Requantised, 
 from qbayes.quant.quantizer import Quantizer
 from qbayes.quant.windows import all_windows, divisors, window_sums
 
+# a node may have more options: a clamp that was folded into it, and its name.
+_OPTIONS = ("kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor", "adaptive")
+
 
 class QuantAverage(Requantised):
     """``q_o = clamp(Z_o + round(M_p Σ (q − Z)))`` with ``M_p = S / (S_o · divisor_p)`` at position p."""
 
     def __init__(self, options: Mapping[str, Any], out: Quantizer, limits: Limits = UNLIMITED) -> None:
         super().__init__(out, limits)
-        self.options = dict(options)
+        self.options = {name: options[name] for name in _OPTIONS}
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         o, plane = self.options, x.ndim == 4
