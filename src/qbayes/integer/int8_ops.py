@@ -76,7 +76,9 @@ def pack(shape: Shape, codes: Tensor, bias: Tensor, target: Target, x_zero: int)
         return Packed(torch.ops.onednn.qlinear_prepack.default(codes.contiguous(), None), scaled)
     prepack = torch.ops.onednn.qconv_prepack.default
     placing = (list(shape.stride), list(shape.padding), list(shape.dilation), shape.groups)
-    return Packed(prepack(codes.contiguous(), target.scales, 1.0, x_zero, *placing, None), scaled)
+    # for a guessed size oneDNN may choose another layout, and changes it at each call, one number at a time.
+    row = [1, shape.channels_in, *shape.lengths]
+    return Packed(prepack(codes.contiguous(), target.scales, 1.0, x_zero, *placing, row), scaled)
 
 
 def product(shape: Shape, x: Tensor, x_zero: int, packed: Packed, target: Target, zeros: Tensor) -> Tensor:
