@@ -1,0 +1,322 @@
+"""The paper's own numbers on CIFAR-10, read off its poster, and why ours differ, cell by cell."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from published_cifar_rows import EXACT, Held
+from published_images import ECE, ERROR, PER_BATCH, PER_LARGE_BATCH, Score
+from published_numbers import ACTIVATIONS, NONE, WEIGHTS, Lines, Missing, named, number, signed, table
+
+from qbayes.report.cells import has_collapsed
+from qbayes.report.frame import Row
+from qbayes.report.pairs import Pair, score
+
+# Per cent, read off the authors' poster: the mean of three seeds. Its ECE is a mean over batches, of 1024
+# images for the quantised pointwise and sghmc networks and of 256 for all else.
+GRID = ("float", *ACTIVATIONS, *WEIGHTS)
+POSTER: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
+    "error": {
+        "pointwise": (8.13, 8.10, 8.55, 10.31, 17.73, 74.5, None, 8.25, 8.45, 9.27, 13.54),
+        "mcd": (7.22, 7.38, 7.90, 9.63, 90.0, 90.0, None, 7.45, 7.63, 8.04, 11.61),
+        "bbb": (8.27, 8.23, 8.61, 10.31, 15.87, 49.7, None, 8.23, 8.57, 10.25, 28.03),
+        "sghmc": (7.70, 7.82, 7.89, 8.86, 13.90, 51.7, None, 7.83, 7.82, 8.29, 15.52),
+    },
+    "ece": {
+        "pointwise": (6.88, 6.53, 7.05, 8.53, 14.85, 24.05, None, None, 6.92, 7.62, 10.83),
+        "mcd": (3.67, 3.77, 4.68, 8.96, 21.58, 1.79, None, None, 3.94, 4.63, 9.23),
+        "bbb": (3.10, 3.32, 3.39, 4.25, 7.43, 13.07, None, None, 3.43, 3.94, 6.12),
+        "sghmc": (3.02, 1.79, 1.61, 2.39, 8.76, 16.34, None, None, 1.57, 2.45, 12.99),
+    },
+}
+# points by which two rises above float may differ and still be called alike.
+ALIKE = 1.0
+MIDPOINT = 0.5
+# at chance, of ten classes.
+CHANCE = 90.0
+REASONS = {
+    "F": "the float networks differ: another network ({network}), {epochs} epochs and not 300, {seeds}",
+    "=": f"the rise above float is the poster's, to {ALIKE:g} point",
+    "C": "a network has collapsed here, on the poster, or in both: what is left says little",
+    "M": "the mask: on the product's grid the network collapses, with a mask of one bit it does not",
+    ">": "the rise is larger. {apart}",
+    "<": "the rise is smaller. {apart}",
+}
+# of a rise that is not the poster's the rows name no single cause.
+_APART = (
+    "What differs besides: the number of weights, {tuned} of fine-tuning and not 10 epochs, weights that are "
+    "clipped to their bits (the paper's were not)"
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of the grid in one metric: here and on the poster, in per cent, with the float networks'."""
+
+    here: float
+    here_float: float
+    poster: float | None
+    poster_float: float
+
+    @property
+    def rise(self) -> float:
+        return self.here - self.here_float
+
+    @property
+    def poster_rise(self) -> float | None:
+        return None if self.poster is None else self.poster - self.poster_float
+
+    @property
+    def fallen(self) -> bool:
+        """Of an error: whether it is above the midpoint of float and chance."""
+        return _depth(self.here, self.here_float) > MIDPOINT
+
+    @property
+    def theirs_fallen(self) -> bool:
+        return self.poster is not None and _depth(self.poster, self.poster_float) > MIDPOINT
+
+    @property
+    def rises(self) -> str:
+        theirs = NONE if self.poster_rise is None else signed(self.poster_rise, 2)
+        return f"{signed(self.rise, 2)} / {theirs}"
+
+    @property
+    def written(self) -> str:
+        theirs = NONE if self.poster is None else number(self.poster, 2)
+        return f"{number(self.here, 2)} / {theirs}"
+
+
+def grid(held: Held) -> Lines:
+    """The paper's grid here, with its mask and with the exact one, beside the poster's, and the reasons."""
+    rows, used = [], list[str]()
+    for method in held.papers.present("method", POSTER["error"]):
+        floats = held.papers.floats(method=method)
+        for scheme in ("paper", EXACT):
+            found = {
+                bits: held.papers.pairs(method=method, precision=bits, scheme=scheme) for bits in GRID[1:]
+            }
+            if not floats or not any(found.values()):
+                continue
+            name = named(method) + (", mask of one bit" if scheme == EXACT else "")
+            for place, bits in enumerate(GRID):
+                some = floats if bits == "float" else [pair.quantised for pair in found[bits]]
+                if not some or (bits == "float" and scheme == EXACT):
+                    continue
+                cells = {metric: cell_of(method, place, bits, floats, some, metric) for metric in POSTER}
+                stands = _exact_stands(held, method, bits)
+                texts: list[str] = []
+                for cell in cells.values():
+                    why = _why(cell, cells["error"], method == "mcd" and scheme != EXACT and stands)
+                    why += ["M"] if scheme == EXACT and _only_theirs_fell(cells["error"]) else []
+                    used += why
+                    texts += [cell.written, cell.rises, " ".join(why)]
+                rows.append([name, bits, *texts])
+    if not rows:
+        raise Missing("no run by the paper's scheme")
+    head = ["", "bits", "error, %: here / poster", "rise: here / poster", "why"]
+    head += ["ECE by batches, %: here / poster", "rise: here / poster", "why"]
+    return [*table(head, rows), "", *_legend(held, used)]
+
+
+def _legend(held: Held, used: list[str]) -> Lines:
+    seeds = len({row["seed"] for row in held.papers.frame.rows if row["precision"] != "float"})
+    tuned = sorted({int(row["axis:quantise.epochs"]) for row in held.papers.frame.rows if _tuned(row)})
+    words = {
+        "network": held.network.words,
+        "epochs": str(held.section("pointwise", "training")["epochs"]),
+        "seeds": "one seed and not three" if seeds == 1 else f"{seeds} seeds",
+    }
+    words["apart"] = _APART.format(
+        tuned=f"{' or '.join(map(str, tuned))} epochs" if tuned else "other epochs"
+    )
+    lines = [
+        "Per cent, and points for the rise above the float network of the same column. The poster's are "
+        "means of three seeds. Its ECE is a mean over batches, of 1024 images for the quantised `pointwise` "
+        "and `sghmc` and of 256 for all else; so it falls where the batch grows, and ours beside it does the "
+        "same. Why they differ:",
+        "",
+    ]
+    return lines + [f"- {sign}: {text.format(**words)}." for sign, text in REASONS.items() if sign in used]
+
+
+def _tuned(row: Row) -> bool:
+    return row["precision"] != "float" and row.get("axis:quantise.epochs") is not None
+
+
+def measure_of(metric: str, method: str, bits: str) -> Score:
+    """The score that the poster has in this cell."""
+    if metric == "error":
+        return ERROR
+    return PER_LARGE_BATCH if method in ("pointwise", "sghmc") and bits != "float" else PER_BATCH
+
+
+def cell_of(method: str, place: int, bits: str, floats: list[Row], some: list[Row], metric: str) -> Cell:
+    here = {of: _mean(rows, measure_of(metric, method, of)) for of, rows in (("float", floats), (bits, some))}
+    of_poster = POSTER[metric][method]
+    assert of_poster[0] is not None
+    return Cell(here[bits], here["float"], of_poster[place], of_poster[0])
+
+
+def _why(cell: Cell, error: Cell, by_mask: bool) -> list[str]:
+    """The signs of a cell: the float network first, then what quantising did.
+
+    ``error`` is the cell of the error at the same place, which says what has collapsed; ``by_mask`` whether
+    the same network with a mask of one bit stands.
+    """
+    if cell.poster is None or cell.poster_rise is None:
+        return []
+    if error.fallen or error.theirs_fallen:
+        return ["C", "M"] if by_mask else ["C"]
+    apart = cell.rise - cell.poster_rise
+    if cell.poster == cell.poster_float and cell.here == cell.here_float:
+        return ["F"]
+    return ["F", "=" if abs(apart) <= ALIKE else ">" if apart > 0 else "<"]
+
+
+def _only_theirs_fell(error: Cell) -> bool:
+    return error.theirs_fallen and not error.fallen
+
+
+def _depth(error: float, reference: float) -> float:
+    return (error - reference) / (CHANCE - reference)
+
+
+def _exact_stands(held: Held, method: str, bits: str) -> bool:
+    pairs = held.papers.pairs(method=method, precision=bits, scheme=EXACT) if bits != "float" else []
+    return bool(pairs) and not any(map(has_collapsed, pairs))
+
+
+def predictions(held: Held) -> Lines:
+    """The two predictions made from the released code, each with the rows that decide it."""
+    return [*masks(held), "", *batch_size(held)]
+
+
+def masks(held: Held) -> Lines:
+    """MC dropout over activation bits: the paper's mask, and one of one bit in the same networks."""
+    found: dict[str, dict[str, list[Pair]]] = {
+        words: {bits: held.papers.pairs(method="mcd", precision=bits, scheme=scheme) for bits in ACTIVATIONS}
+        for words, scheme in (("the paper's mask", "paper"), ("mask of one bit", EXACT))
+    }
+    if not all(any(by_bits.values()) for by_bits in found.values()):
+        raise Missing("no run of mcd by the paper's scheme with both masks")
+    rows = [[words, *(_mask_cell(pairs) for pairs in by_bits.values())] for words, by_bits in found.items()]
+    said = _said_of_masks(*(by_bits["W8A4"] for by_bits in found.values()))
+    return [
+        *table(["error of `mcd`, %", *ACTIVATIONS], rows),
+        "",
+        "In brackets: runs that collapsed.",
+        "",
+        said,
+    ]
+
+
+def _mask_cell(pairs: list[Pair]) -> str:
+    if not pairs:
+        return NONE
+    error = _mean([pair.quantised for pair in pairs], ERROR)
+    return f"{number(error, 2)} ({sum(map(has_collapsed, pairs))} of {len(pairs)})"
+
+
+def _said_of_masks(product: list[Pair], exact: list[Pair]) -> str:
+    question = "*MC dropout does not collapse at four activation bits with a mask of one bit*"
+    if not product or not exact:
+        return f"{question}: not run yet."
+    fallen = [sum(map(has_collapsed, pairs)) for pairs in (product, exact)]
+    if fallen[1]:
+        return f"{question}: **refuted**. {fallen[1]} of {len(exact)} runs collapse."
+    errors = [_mean([pair.quantised for pair in pairs], ERROR) for pairs in (product, exact)]
+    numbers = (
+        f"W8A4 errs in {number(errors[1], 2)} % with it and in {number(errors[0], 2)} % with the paper's"
+    )
+    if fallen[0]:
+        return f"{question}: **confirmed**. {numbers}, which collapses in {fallen[0]} of {len(product)}."
+    return f"{question}: **confirmed**, but here the paper's mask does not collapse either. {numbers}."
+
+
+def batch_size(held: Held) -> Lines:
+    """SGHMC's fall in ECE: as the paper read it, across two batch sizes, and at one."""
+    pairs = held.papers.pairs(method="sghmc", precision="W8A7", scheme="paper")
+    if (
+        not all(pair.has(name) for pair in pairs for name in (ECE[0], PER_BATCH[0], PER_LARGE_BATCH[0]))
+        or not pairs
+    ):
+        raise Missing("no run of sghmc at W8A7 by the paper's scheme")
+    read_as = {
+        "as the paper read it: batches of 256 in float, of 1024 at W8A7": (PER_BATCH, PER_LARGE_BATCH),
+        "batches of 256 in both": (PER_BATCH, PER_BATCH),
+        "batches of 1024 in both": (PER_LARGE_BATCH, PER_LARGE_BATCH),
+        "the whole test set": (ECE, ECE),
+    }
+    sides = {
+        words: (
+            _mean([pair.float for pair in pairs], before),
+            _mean([pair.quantised for pair in pairs], after),
+        )
+        for words, (before, after) in read_as.items()
+    }
+    rows = [[words, number(a, 2), number(b, 2), signed(b - a, 2)] for words, (a, b) in sides.items()]
+    poster = POSTER["ece"]["sghmc"]
+    assert poster[0] is not None
+    assert poster[1] is not None
+    rows.append(["the poster", number(poster[0], 2), number(poster[1], 2), signed(poster[1] - poster[0], 2)])
+    falls = [b - a for a, b in sides.values()]
+    return [
+        *table(["ECE of `sghmc`", "float, %", "W8A7, %", "change, points"], rows),
+        "",
+        _said_of_batches(falls),
+    ]
+
+
+def _said_of_batches(falls: list[float]) -> str:
+    """``falls`` are the changes as the paper read it, by 256, by 1024 and over the whole set."""
+    question = "*The ECE of SGHMC falls by the size of the batch*"
+    crossed, *same = falls
+    if crossed >= 0:
+        return f"{question}: cannot be seen. Read as the paper did, it does not fall ({signed(crossed, 2)})."
+    share = min(100 * (1 - min(same[:2]) / crossed), 100)
+    if min(same[:2]) > crossed / 2:
+        return (
+            f"{question}: **confirmed**. Read across two sizes it falls by {number(-crossed, 2)} points, "
+            f"at one size it changes by {signed(same[0], 2)} and {signed(same[1], 2)}: at least "
+            f"{number(share, 0)} % of the fall is the batch."
+        )
+    return (
+        f"{question}: **refuted** here. Read across two sizes it falls by {number(-crossed, 2)} points, "
+        f"and at one size still by {number(-min(same[:2]), 2)}."
+    )
+
+
+def batches(held: Held) -> Lines:
+    """The ECE of the whole test set beside the means over batches, by our scheme and by the paper's."""
+    rows = []
+    for words, some, widths in (
+        ("ours", held.best, ("W8A8", "W8A7")),
+        ("the paper's", held.papers, ("W8A7",)),
+    ):
+        for bits in ("float", *some.present("precision", widths)):
+            if bits == "float" and some is held.papers:
+                continue
+            for method in some.present("method", POSTER["ece"]):
+                found = (
+                    some.floats(method=method)
+                    if bits == "float"
+                    else [pair.quantised for pair in some.pairs(method=method, precision=bits)]
+                )
+                if found:
+                    cells = [number(_mean(found, one), 2) for one in (ECE, PER_BATCH, PER_LARGE_BATCH)]
+                    rows.append(["–" if bits == "float" else words, bits, named(method), *cells])
+    if not rows:
+        raise Missing("no run with an ECE")
+    head = [
+        "scheme",
+        "bits",
+        "method",
+        "ECE of the whole set, %",
+        "mean over batches of 256, %",
+        "of 1024, %",
+    ]
+    return table(head, rows)
+
+
+def _mean(rows: list[Row], of: Score) -> float:
+    name, _, factor, _ = of
+    return sum(factor * score(row, name) for row in rows) / len(rows)
