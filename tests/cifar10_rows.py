@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from qbayes.report.frame import Frame
+from qbayes.report.publish import publish
 from qbayes.study.plan import planned_runs
 from qbayes.study.spec import Study
 from qbayes.study.stages import Facts, Tasks
@@ -28,6 +29,10 @@ PAPERS = {7: 0.1, 6: 0.4, 5: 2.0, 4: 8.0, 3: 40.0}
 # of each score that rows of the same test data make uncertain, so many points.
 ROW_ERROR = 0.1
 SEED = 0.05
+# seconds of an epoch and of a step, by kind of work.
+EPOCHS = {"float32": 285, "bf16": 159, "small": 90, "preset": 130, "images": 4}
+STEPS = {"float": 0.2, "labels": 0.25, "imitation": 0.5}
+NAMES = ("cifar10-tiny", "cifar10")
 Made = dict[str, Any]
 
 
@@ -61,6 +66,25 @@ def made(
         "commit": "0" * 40,
     }  # fmt: skip
     return Frame(study.name, study.question, header, rows, planned=len(runs))
+
+
+def publish_all(folder: Path) -> Path:
+    """Both studies complete, hours and times of training: all that the page stands on."""
+    for name in NAMES:
+        publish(made(name), folder / f"{name}.csv")
+    hours = [f"{name},{stage},mcd,10,5.0" for name in NAMES for stage in ("float", "quantised", "scores")]
+    (folder / "cifar10-hours.csv").write_text("\n".join(["study,stage,method,done,hours", *hours, ""]))
+    origin = "c0ffee,0.1.0,2,2,3.12,a processor,AVX512,cpu"
+    times = [
+        *(f"train_epoch,resnet18,{method},{work},{seconds},{seconds / 285:.4f},float32,{origin}"
+          for method in ("pointwise", "mcd") for work, seconds in EPOCHS.items()),
+        *(f"qat_step,\"resnet18, slim\",{method},{work},{seconds},{seconds / 0.2:.4f},float,{origin}"
+          for method in ("pointwise", "mcd") for work, seconds in STEPS.items()),
+    ]  # fmt: skip
+    head = "benchmark,network,method,work,seconds,ratio,to,"
+    head += "commit,qbayes,torch,numpy,python,processor,instructions,device"
+    (folder / "cifar10-speed.csv").write_text("\n".join([head, *times, ""]))
+    return folder
 
 
 def lost(row: Mapping[str, Any]) -> float:

@@ -20,6 +20,7 @@ from published_cifar_rows import (
     or_not_run,
 )
 from published_cifar_speed import speed
+from published_cifar_summary import PICTURES, summary
 from published_claims import judged
 from published_images import ECE, ERROR, NLL
 from published_numbers import (
@@ -58,7 +59,7 @@ def stand(studies: Studies) -> Lines:
             ", ".join(_origin(frame)) or NONE,
             "complete" if left == 0 else f"{left} runs to come",
         ]
-        rows.append([f"`{network.study}`", network.words, *cells])
+        rows.append([f"[`{network.study}`]({network.study}.csv)", network.words, *cells])
     return table(["study", "network", "runs done", "failed", "seeds", "computed by", ""], rows)
 
 
@@ -181,7 +182,9 @@ _BY_NETWORK: Mapping[str, Callable[[Held], Lines]] = {
     "batches": batches,
 }
 TABLES: Mapping[str, Callable[[Studies], Lines]] = {
+    "summary": summary,
     "stand": stand,
+    **PICTURES,
     **{
         f"{name} {network.study}": made
         for name, make in _BY_NETWORK.items()

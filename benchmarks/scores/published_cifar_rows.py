@@ -131,11 +131,12 @@ def each(table: Callable[[Held], Lines], network: Network) -> Callable[[Studies]
     return made
 
 
-def or_not_run(make: Callable[[], Lines]) -> Lines:
+def or_not_run(make: Callable[[], Lines], words: str = "") -> Lines:
+    """What ``make`` gives; without its rows that they are not there yet, in a list of ``words``."""
     try:
         return make()
     except Missing:
-        return [NOT_RUN]
+        return [f"- **{words}**: not run yet." if words else NOT_RUN]
 
 
 @dataclass(frozen=True)
