@@ -7,7 +7,7 @@ from pathlib import Path
 from published_numbers import METHODS, NONE, Lines, Missing, Studies, named, number, table
 
 NAME = "cifar10-speed.csv"
-EPOCH, STEP = "train_epoch", "qat_step"
+NETWORK, EPOCH, STEP = "resnet18", "train_epoch", "qat_step"
 Row = Mapping[str, str]
 # of the work of the first column at most so many times the seconds of the second, for these methods.
 EPOCH_AIM, EPOCH_HOPE = 0.55, 0.50
@@ -19,7 +19,7 @@ STEP_AIMS = {
 
 def speed(studies: Studies) -> Lines:
     """An epoch of float training, and a step of fine-tuning, beside what they must not cost more than."""
-    rows = read(studies.folder / NAME)
+    rows = [row for row in read(studies.folder / NAME) if row["network"].startswith(NETWORK)]
     if not rows:
         raise Missing(f"no {NAME}")
     return [*_epochs(rows), "", *_steps(rows), "", *_origin(rows)]
@@ -67,7 +67,7 @@ def _steps(rows: Sequence[Row]) -> Lines:
 def _origin(rows: Sequence[Row]) -> Lines:
     made = {
         name: list(dict.fromkeys(row[name] for row in rows))
-        for name in ("network", "processor", "instructions", "torch", "commit")
+        for name in ("processor", "instructions", "torch", "commit")
     }
     commits = ", ".join(one[:10] for one in made["commit"])
     return [
