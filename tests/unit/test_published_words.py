@@ -1,4 +1,4 @@
-"""What README and how-to-choose say of CIFAR-10: by the rows there are, and that it is not there where it is not."""
+"""What README and how-to-choose say of CIFAR-10: by the rows there are, or that they are not there."""
 
 import shutil
 import sys
