@@ -39,9 +39,9 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     new = {_which(row): row for row in rows}
     kept = [row for row in read_rows(path) if _which(row) not in new]
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([*kept, *new.values()])
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([row[name] for name in COLUMNS] for row in (*kept, *new.values()))
     write_atomically(path, text.getvalue().encode())
 
 

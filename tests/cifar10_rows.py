@@ -129,8 +129,10 @@ def scored(run: Mapping[str, Any], *, row_errors: bool = True) -> Made:
         row |= {
             f"{kind}/{layer}": 4.0 + seed for kind in ("spread", "deviation") for layer in ("stem", "logits")
         }
-    elif row_errors:
-        row |= {f"row_error/{name}": ROW_ERROR / 100 for name in ("error", "ece", "nll", "confusion/auroc")}
+    if row_errors:
+        # of a float run those of its own scores, which are larger than those of a difference to it.
+        size = ROW_ERROR / 100 * (3 if run["precision"] == "float" else 1)
+        row |= {f"row_error/{name}": size for name in ("error", "ece", "nll", "confusion/auroc")}
     return row | (_shifted(row) if run.get("axis:evaluate.shifts") else {})
 
 

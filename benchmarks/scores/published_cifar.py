@@ -17,6 +17,7 @@ from published_cifar_rows import (
     apart,
     each,
     legend_of,
+    named_once,
     or_not_run,
 )
 from published_cifar_speed import speed
@@ -91,7 +92,7 @@ def mixed(held: Held) -> Lines:
         "equal bits, paired: below 0, bits by layer are better."
     )
     head = ["", "size of", "kB", "error, %", "error, points", "NLL", "ECE, points"]
-    return [*table(head, rows), "", f"{legend} {legend_of(changes)}"]
+    return [*table(head, named_once(rows)), "", f"{legend} {legend_of(changes)}"]
 
 
 def _mean(pairs: Sequence[Pair], name: str, factor: float) -> float:

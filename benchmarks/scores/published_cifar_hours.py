@@ -21,7 +21,7 @@ from qbayes.posterior.save import write_atomically
 from qbayes.report.frame import STAGES, Frame
 
 NAME = "cifar10-hours.csv"
-COLUMNS = ("study", "stage", "method", "done", "hours")
+COLUMNS: tuple[str, ...] = ("study", "stage", "method", "done", "hours")
 # hours of a core that a study may take.
 MOST = {"cifar10-tiny": 20.0, "cifar10": 40.0}
 WORDS = {

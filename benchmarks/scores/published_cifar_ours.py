@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from published_cifar_hours import hours_of
 from published_cifar_rows import (
@@ -14,6 +13,7 @@ from published_cifar_rows import (
     apart,
     change,
     legend_of,
+    named_once,
     over_seeds,
 )
 from published_images import AUROC, ECE, ERROR, NLL, SCORES, Score, spread
@@ -119,7 +119,14 @@ def aims(held: Held) -> Lines:
     if not rows:
         raise Missing("no run by our recipe")
     head = ["", "bits", "error, points", "ECE, points", "NLL", "AUROC"]
-    return [*table(head, rows), "", *_said_of_aims(found), "", legend_of(changes), *_calibrated_note(rows)]
+    return [
+        *table(head, named_once(rows)),
+        "",
+        *_said_of_aims(found),
+        "",
+        legend_of(changes),
+        *_calibrated_note(rows),
+    ]
 
 
 def _change(pairs: Sequence[Pair], of: Score) -> Change:
@@ -202,7 +209,7 @@ def beside(held: Held) -> Lines:
         "Change to float. The control is the float network with the same fine-tuning (teacher, rate and "
         "epochs) and no quantisers: what is left of *fine-tuned less control* is what bits cost."
     )
-    return [*table(head, rows), "", legend, legend_of(changes)]
+    return [*table(head, named_once(rows)), "", legend, legend_of(changes)]
 
 
 def labels(held: Held) -> Lines:
@@ -232,9 +239,8 @@ def labels(held: Held) -> Lines:
             rows.append([named(method), "distillation less labels", *texts])
     if not rows:
         raise Missing("no run at W8A7")
-    rows = [["" if row[0] == before[0] else row[0], *row[1:]] for before, row in pairwise([[""], *rows])]
     head = ["", "W8A7 by", "error, points", "ECE, points", "NLL"]
-    return [*table(head, rows), "", f"Change to float. {legend_of(changes)}"]
+    return [*table(head, named_once(rows)), "", f"Change to float. {legend_of(changes)}"]
 
 
 def uncertainty(held: Held) -> Lines:
@@ -258,7 +264,12 @@ def uncertainty(held: Held) -> Lines:
     if not rows:
         raise Missing("no run by our recipe")
     head = ["", "bits", *(label for _, label, _, _ in columns)]
-    return [*table(head, rows), "", f"Change to float. {legend_of(changes)}", *_calibrated_note(rows)]
+    return [
+        *table(head, named_once(rows)),
+        "",
+        f"Change to float. {legend_of(changes)}",
+        *_calibrated_note(rows),
+    ]
 
 
 def shifts(held: Held) -> Lines:
@@ -303,7 +314,7 @@ def shifts(held: Held) -> Lines:
     of_rows = (
         f"On {' and '.join(f'{count:,}' for count in shifted)} of the 10,000 test rows. " if shifted else ""
     )
-    return [*table(head, rows), "", f"Means over the five levels. {of_rows}{legend_of(changes)}"]
+    return [*table(head, named_once(rows)), "", f"Means over the five levels. {of_rows}{legend_of(changes)}"]
 
 
 def _mean_over(row: Mapping[str, object], names: Sequence[str], metric: str) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from published_cifar_rows import EXACT, Held
+from published_cifar_rows import EXACT, Held, named_once
 from published_images import ECE, ERROR, PER_BATCH, PER_LARGE_BATCH, Score
 from published_numbers import ACTIVATIONS, NONE, WEIGHTS, Lines, Missing, named, number, signed, table
 
@@ -114,7 +114,7 @@ def grid(held: Held) -> Lines:
         raise Missing("no run by the paper's scheme")
     head = ["", "bits", "error, %: here / poster", "rise: here / poster", "why"]
     head += ["ECE by batches, %: here / poster", "rise: here / poster", "why"]
-    return [*table(head, rows), "", *_legend(held, used)]
+    return [*table(head, named_once(rows)), "", *_legend(held, used)]
 
 
 def _legend(held: Held, used: list[str]) -> Lines:
@@ -314,7 +314,7 @@ def batches(held: Held) -> Lines:
         "mean over batches of 256, %",
         "of 1024, %",
     ]
-    return table(head, rows)
+    return table(head, named_once(rows))
 
 
 def _mean(rows: list[Row], of: Score) -> float:

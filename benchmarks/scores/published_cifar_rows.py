@@ -11,6 +11,7 @@ from typing import Any
 from published_numbers import METHODS, NONE, Lines, Missing, Rows, Studies, signed
 from scipy.special import ndtri
 
+from qbayes.metrics.row_errors import ROW_ERROR
 from qbayes.report.bootstrap import LEVEL, Unit, estimate
 from qbayes.report.cells import plain_scheme
 from qbayes.report.frame import Frame, Row
@@ -19,8 +20,6 @@ from qbayes.study.measured import identity
 from qbayes.study.spec import Study
 from qbayes.study.table import CONTROL
 
-# of a row: the standard error over test rows of its paired difference to the float run, in the metric's unit.
-ROW_ERROR = "row_error/"
 EXACT = "paper, mask=exact"
 MIXED = "default, mixed=bytes"
 # fewer seeds say less of their spread than the test rows say of theirs.
@@ -162,6 +161,7 @@ def change(pairs: Sequence[Pair], metric: str, factor: float = 1.0) -> Change:
     found = {pair.unit: factor * (score(pair.quantised, metric) - score(pair.float, metric)) for pair in both}
     if len(found) >= FEWEST_SEEDS:
         return over_seeds(found)
+    # of a run that is not float it is that of the difference to its float run.
     errors = [pair.quantised.get(f"{ROW_ERROR}{metric}") for pair in both]
     known = [abs(factor) * float(error) for error in errors if error is not None]
     if not both or len(known) < len(both):
@@ -190,6 +190,15 @@ def apart(one: Iterable[Pair], other: Iterable[Pair], metric: str, factor: float
             if pair.unit in base
         }
     )
+
+
+def named_once(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Rows whose first cell is left empty where it is that of the row above."""
+    listed = list(rows)
+    above = ["", *(row[0] for row in listed)]
+    return [
+        ["" if row[0] == before else row[0], *row[1:]] for row, before in zip(listed, above, strict=False)
+    ]
 
 
 def legend_of(changes: Iterable[Change]) -> str:

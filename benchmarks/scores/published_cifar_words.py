@@ -22,6 +22,7 @@ from published_numbers import (
     table,
 )
 
+from qbayes.report.frame import Row
 from qbayes.report.pairs import score
 
 FLOAT_ROWS = "images_float.csv"
@@ -63,11 +64,13 @@ def _of_study(studies: Studies, network: Network) -> Numbers | None:
     if not all(rows.values()):
         return None
     return {
-        method: tuple(
-            mean_and_deviation([score(row, name) for row in some])[0] for name in ("error", "nll", "ece")
-        )  # type: ignore[misc]
+        method: (_mean(some, "error"), _mean(some, "nll"), _mean(some, "ece"))
         for method, some in rows.items()
     }
+
+
+def _mean(rows: Sequence[Row], name: str) -> float:
+    return mean_and_deviation([score(row, name) for row in rows])[0]
 
 
 def _of_table(path: Path, task: str) -> Numbers:

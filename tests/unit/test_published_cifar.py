@@ -14,7 +14,7 @@ import cifar10_rows
 import needs
 from cifar10_rows import CALIBRATED, FLOAT_ERROR, LOST, ROW_ERROR, made
 from qbayes.report.publish import publish
-from report_frames import frame_of, write_store
+from report_frames import frame_of, image_rows, write_store
 from study_rows import Made, classified
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
@@ -43,11 +43,15 @@ def held(
     return Held(network, Rows(made(name, row_errors=row_errors, keep=keep)))
 
 
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split(" | ")]
+
+
 def lines_of(table: list[str], method: str, bits: str) -> list[list[str]]:
     """The cells of the rows of a method at some bits, which may be named in a row above."""
     found, at = list[list[str]](), ["", ""]
     for line in table:
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        cells = cells_of(line)
         at = [cell or before for cell, before in zip(cells, at, strict=False)] if line.startswith("|") else at
         if line.startswith("|") and [at[0], at[1].removesuffix(" *")] == [f"`{method}`", bits]:
             found.append(cells)
@@ -215,14 +219,15 @@ def test_the_poster_stands_beside_ours_with_its_own_sizes_of_batch() -> None:
 
 def test_every_cell_of_the_grid_that_the_poster_has_is_given_a_reason() -> None:
     lines = grid(held(TINY.study))
-    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
+    rows = [cells_of(line) for line in lines if line.startswith("|")][2:]
     assert len(rows) == 4 * len(GRID) + len(GRID) - 1, "with a second mask for mcd"
     for row in rows:
-        for value, why in ((row[2], row[4]), (row[5], row[7] if len(row) > 7 else "")):
-            assert bool(why.strip()) == (not value.endswith("–")), row
+        for value, why in ((row[2], row[4]), (row[5], row[7])):
+            assert bool(why) == (not value.endswith("–")), row
     (fallen,) = lines_of(lines, "mcd", "W8A4")
     assert fallen[4] == "C M"
-    (exact,) = [row for row in rows if row[:2] == ["`mcd`, mask of one bit", "W8A4"]]
+    exact = rows[[row[0] for row in rows].index("`mcd`, mask of one bit") + GRID.index("W8A4") - 1]
+    assert exact[1] == "W8A4"
     assert exact[4] == "C M"
 
 
@@ -327,6 +332,24 @@ def test_pictures_are_shown_where_they_are_drawn(complete: Studies, tmp_path: Pa
     # all but those of the paper's scheme, which one network alone has.
     assert set(shown) == {path.name for path in files}
     assert "Not drawn yet" in text, "those of single rows need a store"
+
+
+def test_a_store_gives_the_pictures_of_single_rows(tmp_path: Path) -> None:
+    needs.package("matplotlib")
+    options: dict[str, Any] = {"methods": ("mcd",), "seeds": [0]}
+    ours = image_rows("cifar10", "resnet8", precisions=[(8, 8), (4, 4)], **options)
+    papers = [
+        {**row, "scheme": "paper, mask=product"}
+        for row in image_rows("cifar10", "resnet8", precisions=[(8, 7), (8, 4)], **options)
+        if row["precision"] != "float"
+    ]
+    store = write_store(tmp_path / "store", [*ours, *papers], name="cifar10-tiny")
+    names = {path.name for path in draw(Studies(tmp_path), [store], tmp_path / "images")}
+    assert {
+        "cifar10-tiny-reliability.svg", "cifar10-tiny-entropy_histograms-float.svg",
+        "cifar10-tiny-entropy_histograms-w4a4.svg", "cifar10-tiny-paper-reliability.svg",
+        "cifar10-tiny-paper-entropy_histograms-w8a4.svg",
+    } <= names  # fmt: skip
 
 
 def test_float_stands_in_the_figures_though_it_alone_was_shifted(tmp_path: Path) -> None:
