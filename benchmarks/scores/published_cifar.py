@@ -61,7 +61,20 @@ def stand(studies: Studies) -> Lines:
             "complete" if left == 0 else f"{left} runs to come",
         ]
         rows.append([f"[`{network.study}`]({network.study}.csv)", network.words, *cells])
-    return table(["study", "network", "runs done", "failed", "seeds", "computed by", ""], rows)
+    head = ["study", "network", "runs done", "failed", "seeds", "computed by", ""]
+    return [*table(head, rows), *_failures(studies)]
+
+
+def _failures(studies: Studies) -> Lines:
+    """The runs that failed, with their reasons: they are in no mean."""
+    lines = [
+        f"- `{network.study}`: {named(str(row['method']))} {row['precision']} ({row['scheme']}), seed "
+        f"{row['seed']}, failed: {row['reason']}."
+        for network in NETWORKS
+        if network.study in studies
+        for row in studies[network.study].frame.failed
+    ]
+    return ["", "Runs that failed are in no mean:", "", *lines] if lines else []
 
 
 def _origin(frame: Frame) -> Sequence[str]:

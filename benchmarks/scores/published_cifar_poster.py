@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from published_cifar_rows import EXACT, Held, named_once
+from published_cifar_rows import EXACT, Held, named_once, or_not_run
 from published_images import ECE, ERROR, PER_BATCH, PER_LARGE_BATCH, Score
 from published_numbers import ACTIVATIONS, NONE, WEIGHTS, Lines, Missing, named, number, signed, table
 
@@ -28,6 +28,8 @@ POSTER: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
         "sghmc": (3.02, 1.79, 1.61, 2.39, 8.76, 16.34, None, None, 1.57, 2.45, 12.99),
     },
 }
+MASK_PREDICTED = "MC dropout does not collapse at four activation bits with a mask of one bit"
+BATCH_PREDICTED = "The ECE of SGHMC falls by the size of the batch"
 # points by which two rises above float may differ and still be called alike.
 ALIKE = 1.0
 MIDPOINT = 0.5
@@ -187,48 +189,65 @@ def _exact_stands(held: Held, method: str, bits: str) -> bool:
 
 def predictions(held: Held) -> Lines:
     """The two predictions made from the released code, each with the rows that decide it."""
-    return [*masks(held), "", *batch_size(held)]
+    return [
+        *or_not_run(lambda: masks(held), MASK_PREDICTED),
+        "",
+        *or_not_run(lambda: batch_size(held), BATCH_PREDICTED),
+    ]
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The runs of one place: those that ended, and how many failed; a run that failed has collapsed."""
+
+    pairs: list[Pair]
+    failed: int
+
+    @property
+    def runs(self) -> int:
+        return len(self.pairs) + self.failed
+
+    @property
+    def fallen(self) -> int:
+        return sum(map(has_collapsed, self.pairs)) + self.failed
+
+    @property
+    def error(self) -> str:
+        return number(_mean([pair.quantised for pair in self.pairs], ERROR), 2) if self.pairs else NONE
 
 
 def masks(held: Held) -> Lines:
     """MC dropout over activation bits: the paper's mask, and one of one bit in the same networks."""
-    found: dict[str, dict[str, list[Pair]]] = {
-        words: {bits: held.papers.pairs(method="mcd", precision=bits, scheme=scheme) for bits in ACTIVATIONS}
+    found = {
+        words: {bits: _repeats(held, bits, scheme) for bits in ACTIVATIONS}
         for words, scheme in (("the paper's mask", "paper"), ("mask of one bit", EXACT))
     }
-    if not all(any(by_bits.values()) for by_bits in found.values()):
+    if not all(any(one.runs for one in by_bits.values()) for by_bits in found.values()):
         raise Missing("no run of mcd by the paper's scheme with both masks")
-    rows = [[words, *(_mask_cell(pairs) for pairs in by_bits.values())] for words, by_bits in found.items()]
+    rows = [[words, *(_mask_cell(one) for one in by_bits.values())] for words, by_bits in found.items()]
     said = _said_of_masks(*(by_bits["W8A4"] for by_bits in found.values()))
-    return [
-        *table(["error of `mcd`, %", *ACTIVATIONS], rows),
-        "",
-        "In brackets: runs that collapsed.",
-        "",
-        said,
-    ]
+    legend = "In brackets: runs that collapsed, or failed in training."
+    return [*table(["error of `mcd`, %", *ACTIVATIONS], rows), "", legend, "", said]
 
 
-def _mask_cell(pairs: list[Pair]) -> str:
-    if not pairs:
-        return NONE
-    error = _mean([pair.quantised for pair in pairs], ERROR)
-    return f"{number(error, 2)} ({sum(map(has_collapsed, pairs))} of {len(pairs)})"
+def _repeats(held: Held, bits: str, scheme: str) -> Repeats:
+    which = {"method": "mcd", "precision": bits, "scheme": scheme}
+    return Repeats(held.papers.pairs(**which), len(held.papers.failed(**which)))
 
 
-def _said_of_masks(product: list[Pair], exact: list[Pair]) -> str:
-    question = "*MC dropout does not collapse at four activation bits with a mask of one bit*"
-    if not product or not exact:
+def _mask_cell(one: Repeats) -> str:
+    return f"{one.error} ({one.fallen} of {one.runs})" if one.runs else NONE
+
+
+def _said_of_masks(product: Repeats, exact: Repeats) -> str:
+    question = f"*{MASK_PREDICTED}*"
+    if not product.runs or not exact.runs:
         return f"{question}: not run yet."
-    fallen = [sum(map(has_collapsed, pairs)) for pairs in (product, exact)]
-    if fallen[1]:
-        return f"{question}: **refuted**. {fallen[1]} of {len(exact)} runs collapse."
-    errors = [_mean([pair.quantised for pair in pairs], ERROR) for pairs in (product, exact)]
-    numbers = (
-        f"W8A4 errs in {number(errors[1], 2)} % with it and in {number(errors[0], 2)} % with the paper's"
-    )
-    if fallen[0]:
-        return f"{question}: **confirmed**. {numbers}, which collapses in {fallen[0]} of {len(product)}."
+    if exact.fallen:
+        return f"{question}: **refuted**. {exact.fallen} of {exact.runs} runs collapse."
+    numbers = f"W8A4 errs in {exact.error} % with it and in {product.error} % with the paper's"
+    if product.fallen:
+        return f"{question}: **confirmed**. {numbers}, which collapses in {product.fallen} of {product.runs}."
     return f"{question}: **confirmed**, but here the paper's mask does not collapse either. {numbers}."
 
 
@@ -268,7 +287,7 @@ def batch_size(held: Held) -> Lines:
 
 def _said_of_batches(falls: list[float]) -> str:
     """``falls`` are the changes as the paper read it, by 256, by 1024 and over the whole set."""
-    question = "*The ECE of SGHMC falls by the size of the batch*"
+    question = f"*{BATCH_PREDICTED}*"
     crossed, *same = falls
     if crossed >= 0:
         return f"{question}: cannot be seen. Read as the paper did, it does not fall ({signed(crossed, 2)})."

@@ -86,11 +86,11 @@ class Held:
     def papers(self) -> Rows:
         """By the paper's scheme; a scheme that says what it does anyway is called as if it did not."""
         found = _chosen(self.frame, lambda row: is_float(row) or _is_papers(row))
-        rows = [
-            row if is_float(row) else {**row, "scheme": plain_scheme(str(row["scheme"]))}
-            for row in found.rows
-        ]
-        return Rows(replace(found, rows=tuple(rows)))
+        rows, failed = (
+            tuple({**row, "scheme": plain_scheme(str(row["scheme"]))} for row in some)
+            for some in (found.rows, found.failed)
+        )
+        return Rows(replace(found, rows=rows, failed=failed))
 
     @property
     def methods(self) -> list[str]:

@@ -259,6 +259,36 @@ def test_a_prediction_is_confirmed_or_refuted_by_the_rows() -> None:
     assert "**refuted** here" in batch_size(other)[-1]
 
 
+def test_a_run_that_failed_has_collapsed_and_is_named(tmp_path: Path) -> None:
+    frame = made(TINY.study)
+    broken = {"mcd", "W8A4", "paper, mask=product"}
+
+    def fails(row: Mapping[str, Any]) -> bool:
+        return {row["method"], row["precision"], row["scheme"]} == broken
+
+    known = {"float", "run", "task", "fold", "network", "recipe", "draws", "weight", "activation", "training"}
+    known |= {"method", "precision", "scheme", "seed", "backend"}
+    failed = tuple(
+        {
+            **{name: row[name] for name in known},
+            "status": "failed",
+            "reason": "quantised: the loss is not finite",
+        }
+        for row in frame.rows
+        if fails(row)
+    )
+    rows = tuple(row for row in frame.rows if not fails(row))
+    publish(dataclasses.replace(frame, rows=rows, failed=failed), tmp_path / "cifar10-tiny.csv")
+    studies = Studies(tmp_path)
+    lines = TABLES["predictions"](studies)
+    assert any("– (1 of 1)" in line for line in lines)
+    assert any("which collapses in 1 of 1" in line for line in lines)
+    said = TABLES["stand"](studies)
+    assert said[-1].endswith(
+        "`mcd` W8A4 (paper, mask=product), seed 0, failed: quantised: the loss is not finite."
+    )
+
+
 # ---- the page
 
 
