@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from published_cifar_beside import beside, labels, shifts, uncertainty
 from published_cifar_gpu import ablation, standard
 from published_cifar_hours import hours
-from published_cifar_ours import aims, beside, epochs_of, float_table, labels, shifts, uncertainty
-from published_cifar_poster import batches, grid, predictions
+from published_cifar_ours import aims, epochs_of, float_table
+from published_cifar_poster import grid
+from published_cifar_predictions import batches, predictions
 from published_cifar_rows import (
     MIXED,
     NETWORKS,

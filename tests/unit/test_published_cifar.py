@@ -24,9 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 import published
 import published_cifar_hours
 from published_cifar import TABLES
+from published_cifar_beside import beside, labels, shifts
 from published_cifar_gpu import ablation, standard
-from published_cifar_ours import MET, MISSED, OPEN, Aim, aims, beside, epochs_of, float_table, labels, shifts
-from published_cifar_poster import GRID, POSTER, batch_size, grid, masks
+from published_cifar_ours import MET, MISSED, OPEN, Aim, aims, epochs_of, float_table
+from published_cifar_poster import GRID, POSTER, grid
+from published_cifar_predictions import batch_size, masks
 from published_cifar_rows import MIXED, NOT_RUN, SLIM, TINY, Change, Held, change
 from published_figures import draw
 from published_front import draw_front
