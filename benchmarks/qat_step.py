@@ -1,6 +1,7 @@
 """What a step of quantisation-aware training costs: quantised over float, run alike, interleaved.
 
     python benchmarks/qat_step.py [--device cuda] [--how replay] [--batch 256] [--width slim] [--seconds 20]
+        [--csv FILE]
 
 Slim ResNet-18 on random CIFAR-sized images, W4A4 with learned step sizes per channel (``--rule ema``: ranges
 that move); forward, loss, backward, clipping and optimiser, in bfloat16 where the device has products of it
@@ -16,8 +17,10 @@ import json
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from speed_rows import measured, write_rows
 from torch import nn
 
 import qbayes as qb
@@ -106,7 +109,8 @@ def timed(step: Step, cuda: bool) -> float:
     return time.perf_counter() - begun
 
 
-def measure(method: str, asked: argparse.Namespace) -> dict[str, object]:
+def measure(method: str, asked: argparse.Namespace) -> dict[str, float]:
+    """The seconds of a step in float, and of those of fine-tuning."""
     device, how, cuda = asked.device, asked.how, asked.device == "cuda"
     x = torch.randn(asked.batch, *SHAPE, device=device).contiguous(memory_format=torch.channels_last)
     y = torch.randint(10, (asked.batch,), device=device)
@@ -121,15 +125,17 @@ def measure(method: str, asked: argparse.Namespace) -> dict[str, object]:
     while time.perf_counter() < deadline:
         for index, step in enumerate(steps):
             best[index] = min(best[index], timed(step, cuda))
+    return dict(zip(("float", "labels", "imitation"), best, strict=False))
+
+
+def summary(method: str, asked: argparse.Namespace, seconds: dict[str, float]) -> dict[str, object]:
+    """What was measured, the milliseconds, and the ratios to the float step."""
     return {
         "method": method,
         **{name: getattr(asked, name) for name in ("rule", "width", "device", "batch", "how", "bf16")},
         "kernels": not asked.plain,
-        "ms": [round(1e3 * one, 2) for one in best],
-        **{
-            name: round(one / best[0], 3)
-            for name, one in zip(("labels", "imitation"), best[1:], strict=False)
-        },
+        "ms": [round(1e3 * one, 2) for one in seconds.values()],
+        **{name: round(one / seconds["float"], 3) for name, one in seconds.items() if name != "float"},
     }
 
 
@@ -144,8 +150,14 @@ def main() -> None:
     parser.add_argument("--how", choices=("replay", "compile", "eager"))
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction)
     parser.add_argument("--plain", action="store_true", help="on a CPU: torch's own operations, no kernels")
+    parser.add_argument(
+        "--csv", type=Path, help="on a CPU: a table that gets the rows, beside other benchmarks'"
+    )
     asked = parser.parse_args()
     cuda = asked.device == "cuda"
+    if asked.csv is not None and (cuda or asked.plain or asked.rule != "lsq"):
+        # a row says nothing of these, so it must be of what is usual.
+        parser.error("--csv takes steps on a CPU, by the kernels, with --rule lsq")
     # what one trains with on such a machine; both steps gain by it.
     torch.set_float32_matmul_precision("high")
     if asked.plain:
@@ -158,7 +170,11 @@ def main() -> None:
         asked.bf16 = has_bf16(torch.device(asked.device))
     for method in asked.methods.split(","):
         torch._dynamo.reset()  # pyright: ignore[reportPrivateUsage]
-        print(json.dumps(measure(method, asked)), flush=True)
+        seconds = measure(method, asked)
+        print(json.dumps(summary(method, asked, seconds)), flush=True)
+        if asked.csv is not None:
+            network = f"resnet18, {asked.width}"
+            write_rows(asked.csv, measured("qat_step", network, method, seconds, to="float"))
 
 
 if __name__ == "__main__":

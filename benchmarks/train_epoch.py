@@ -1,6 +1,7 @@
 """What an epoch of float training costs: CIFAR-10's preset as it was, in float32, and as it is, run in turn.
 
     python benchmarks/train_epoch.py [--network resnet18] [--methods pointwise,mcd,bbb,sghmc] [--rounds 5]
+        [--csv FILE]
 
 An epoch is trained by ``qb.fit`` on random images of CIFAR-10's size, with its windows and mirrors, on one
 thread. Time is what the process took of the processor: the least of the rounds, scaled to the 45,000 training
@@ -14,8 +15,10 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from speed_rows import measured, write_rows
 
 import qbayes as qb
 from qbayes.networks import build_network
@@ -74,8 +77,8 @@ def processor_seconds(work: Work) -> float:
     return time.process_time() - begun
 
 
-def measure(method: str, network: str, rows: int, rounds: int) -> dict[str, object]:
-    """The seconds of an epoch of 45,000 rows, and their ratios to float32."""
+def measure(method: str, network: str, rows: int, rounds: int) -> dict[str, float]:
+    """The seconds of an epoch of 45,000 rows, by the kind of work."""
     works = epochs(method, network, make_task(rows))
     least = dict.fromkeys(works, float("inf"))
     for _ in range(rounds):
@@ -83,11 +86,16 @@ def measure(method: str, network: str, rows: int, rounds: int) -> dict[str, obje
             least[name] = min(least[name], processor_seconds(work))
     small = SMALL[network]
     least["preset"] = small * least["small"] + (1 - small) * least["bf16"]
+    return {name: one * ROWS / rows for name, one in least.items()}
+
+
+def summary(method: str, network: str, seconds: dict[str, float]) -> dict[str, object]:
+    """The seconds, and their ratios to float32."""
     return {
         "method": method,
         "network": network,
-        "seconds": {name: round(one * ROWS / rows, 1) for name, one in least.items()},
-        "ratios": {name: round(one / least["float32"], 3) for name, one in least.items()},
+        "seconds": {name: round(one, 1) for name, one in seconds.items()},
+        "ratios": {name: round(one / seconds["float32"], 3) for name, one in seconds.items()},
     }
 
 
@@ -97,11 +105,17 @@ def main() -> None:
     parser.add_argument("--methods", default="pointwise,mcd,bbb,sghmc")
     parser.add_argument("--rows", type=int, default=5 * BATCH)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--csv", type=Path, help="a table that gets the rows, beside those of other benchmarks"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     print(json.dumps({"processor": processor(), "instructions": instructions()}), flush=True)
     for method in asked.methods.split(","):
-        print(json.dumps(measure(method, asked.network, asked.rows, asked.rounds)), flush=True)
+        seconds = measure(method, asked.network, asked.rows, asked.rounds)
+        print(json.dumps(summary(method, asked.network, seconds)), flush=True)
+        if asked.csv is not None:
+            write_rows(asked.csv, measured("train_epoch", asked.network, method, seconds, to="float32"))
 
 
 if __name__ == "__main__":

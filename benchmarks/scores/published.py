@@ -1,12 +1,14 @@
-"""Tables and figures of the pages in docs/results (uci, mnist, cifar10, noise), from the CSVs beside them.
+"""Tables and figures of the pages in docs/results (uci, mnist, cifar10, noise), from the CSVs beside them;
+and what README and docs/how-to-choose.md say of CIFAR-10.
 
     python benchmarks/scores/published.py             # print the tables
     python benchmarks/scores/published.py --write     # put them into the pages
     python benchmarks/scores/published.py --check     # fail where a page says something else
     python benchmarks/scores/published.py --figures   # draw docs/images/results/STUDY-FIGURE.svg
 
-A page says where a table goes: it stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. A test runs
-the check. The CSVs are what ``qbayes study export`` wrote.
+Figures come before pages: the page of CIFAR-10 shows those that are drawn. A page says where a table goes: it
+stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. A test runs the check. The CSVs are what
+``qbayes study export`` wrote.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import published_cifar
+import published_cifar_words
 import published_images
 import published_noise
 import published_uci
@@ -31,9 +34,13 @@ Table = Callable[[Studies], Lines]
 PAGES: Mapping[str, Mapping[str, Table]] = {
     "uci": {**published_uci.TABLES, "claims": partial(claims, page="uci")},
     "mnist": {**published_images.MNIST.tables, "claims": partial(claims, page="mnist")},
-    "cifar10": {**published_cifar.TABLES, "claims": partial(claims, page="cifar10")},
+    "cifar10": published_cifar.TABLES,
     "noise": published_noise.TABLES,
+    "README": published_cifar_words.README,
+    "how-to-choose": published_cifar_words.HOW_TO_CHOOSE,
 }
+# pages that do not lie beside the rows: where they lie from there.
+ELSEWHERE = {"README": "../..", "how-to-choose": ".."}
 PLACE = re.compile(r"(<!-- table: (?P<name>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -46,7 +53,8 @@ def filled(page: str, text: str, studies: Studies) -> str:
             raise BadInput(
                 "a page's tables must be known", f"'{name}' in {page}.md", nearest(name, PAGES[page])
             )
-        return "\n".join([place[1].rstrip("\n"), "", *PAGES[page][name](studies), "", place[3]])
+        lines = PAGES[page][name](studies)
+        return "\n".join([place[1].rstrip("\n"), "", *lines, *([""] if lines else []), place[3]])
 
     _check_places(page, text)
     return PLACE.sub(made, text)
@@ -60,10 +68,14 @@ def _check_places(page: str, text: str) -> None:
         raise BadInput("<!-- table: NAME --> and <!-- end --> must take turns", got, "mend the page's marks")
 
 
+def path_of(results: Path, page: str) -> Path:
+    return (results / ELSEWHERE.get(page, ".") / f"{page}.md").resolve()
+
+
 def check(results: Path = RESULTS) -> list[str]:
     """The pages that do not say what their rows say."""
     studies = Studies(results)
-    texts = {page: results / f"{page}.md" for page in PAGES if (results / f"{page}.md").exists()}
+    texts = {page: path for page in PAGES if (path := path_of(results, page)).exists()}
     held = {page: path.read_text(encoding="utf-8") for page, path in texts.items()}
     return [page for page, text in held.items() if filled(page, text, studies) != text]
 
@@ -71,7 +83,7 @@ def check(results: Path = RESULTS) -> list[str]:
 def write(results: Path) -> None:
     studies = Studies(results)
     for page in PAGES:
-        path = results / f"{page}.md"
+        path = path_of(results, page)
         if path.exists():
             text = filled(page, path.read_text(encoding="utf-8"), studies)
             path.write_text(text, encoding="utf-8")

@@ -1,202 +1,217 @@
-"""The tables of docs/results/cifar10.md that no other page has: the poster, bits by layer, parts, width."""
+"""The tables of docs/results/cifar10.md: two networks, our recipe and the paper's."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from published_images import (
-    ECE,
-    ERROR,
-    NLL,
-    PER_BATCH,
-    PER_LARGE_BATCH,
-    SCORES,
-    ImagePage,
-    Score,
-    spread,
+from published_cifar_beside import beside, labels, shifts, uncertainty
+from published_cifar_gpu import ablation, standard
+from published_cifar_hours import hours
+from published_cifar_ours import aims, epochs_of, float_table
+from published_cifar_poster import grid
+from published_cifar_predictions import batches, predictions
+from published_cifar_rows import (
+    MIXED,
+    NETWORKS,
+    TINY,
+    Change,
+    Held,
+    Network,
+    apart,
+    each,
+    legend_of,
+    named_once,
+    or_not_run,
 )
+from published_cifar_speed import speed
+from published_cifar_summary import PICTURES, summary
+from published_claims import judged
+from published_images import ECE, ERROR, NLL
 from published_numbers import (
-    ACTIVATIONS,
     EQUAL,
     METHODS,
     NONE,
-    WEIGHTS,
     Lines,
     Missing,
-    Rows,
     Studies,
-    change,
-    interval,
     mean_and_deviation,
     named,
     number,
-    plus_minus,
     table,
 )
 
-from qbayes.report.bootstrap import Estimate, estimate
-from qbayes.report.frame import Row
+from qbayes.report.frame import Frame
 from qbayes.report.pairs import Pair, score
 
-CIFAR10 = ImagePage(
-    "cifar10",
-    "CIFAR-10",
-    "SVHN",
-    "ResNet-18 of standard width",
-    {
-        "deterministic": {"error": 0.048, "nll": 0.193, "ece": 0.029, "confusion/auroc": 0.93},
-        "MCD": {"error": 0.056, "nll": 0.171, "ece": 0.006, "confusion/auroc": 0.93},
-        "cyclical SGHMC": {"error": 0.043},
-    },
-    papers="cifar10-gpu-paper",
-)
-# Per cent, read off the authors' poster: the mean of three seeds. Its ECE is a mean over batches, of 1024
-# images for the quantised pointwise and sghmc networks and of 256 for all else.
-_GRID = ("float", *ACTIVATIONS, *WEIGHTS[1:])
-POSTER: Mapping[str, Mapping[str, tuple[float | None, ...]]] = {
-    "error": {
-        "pointwise": (8.13, 8.10, 8.55, 10.31, 17.73, 74.5, 8.25, 8.45, 9.27, 13.54),
-        "mcd": (7.22, 7.38, 7.90, 9.63, 90.0, 90.0, 7.45, 7.63, 8.04, 11.61),
-        "bbb": (8.27, 8.23, 8.61, 10.31, 15.87, 49.7, 8.23, 8.57, 10.25, 28.03),
-        "sghmc": (7.70, 7.82, 7.89, 8.86, 13.90, 51.7, 7.83, 7.82, 8.29, 15.52),
-    },
-    "ece": {
-        "pointwise": (6.88, 6.53, 7.05, 8.53, 14.85, 24.05, None, 6.92, 7.62, 10.83),
-        "mcd": (3.67, 3.77, 4.68, 8.96, 21.58, 1.79, None, 3.94, 4.63, 9.23),
-        "bbb": (3.10, 3.32, 3.39, 4.25, 7.43, 13.07, None, 3.43, 3.94, 6.12),
-        "sghmc": (3.02, 1.79, 1.61, 2.39, 8.76, 16.34, None, 1.57, 2.45, 12.99),
-    },
-}
-MIXED = "default, mixed=bytes"
-# how a scheme writes that a layer has other bits.
-_OVERRIDE = re.compile(r"'([^']+)': \{'weight': (\d+), 'activation': \2\}")
+CLAIMS = ("C1", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C12")
+DIGITS = "mnist"
 
 
-def poster(studies: Studies) -> Lines:
-    """The paper's grid, ours above the poster's, cell by cell."""
-    held = studies[CIFAR10.papers]
-    parts: Lines = []
-    for title, metric in (("error, %", "error"), ("ECE by batches, %", "ece")):
-        rows = []
-        for method in held.present("method", METHODS):
-            ours = [_rows(held, method, bits) for bits in _GRID]
-            measured = [
-                spread(some, _measure(metric, method, bits)) if some else NONE
-                for bits, some in zip(_GRID, ours, strict=True)
-            ]
-            theirs = [NONE if cell is None else number(cell, 2) for cell in POSTER[metric][method]]
-            rows += [[named(method), "here", *measured], ["", "poster", *theirs]]
-        parts += [*table([title, "", *_GRID], rows), ""]
-    legend = (
-        "Mean and deviation over the seeds, and the poster's mean of three. Both ECEs are means over "
-        "batches, of 1024 images for the quantised `pointwise` and `sghmc` and of 256 for all else, as the "
-        "authors had it."
-    )
-    return [*parts, legend]
-
-
-def _measure(metric: str, method: str, bits: str) -> Score:
-    if metric == "error":
-        return ERROR
-    return PER_LARGE_BATCH if method in ("pointwise", "sghmc") and bits != "float" else PER_BATCH
-
-
-def _rows(held: Rows, method: str, bits: str, scheme: object = ("default", "paper")) -> list[Row]:
-    if bits == "float":
-        return held.floats(method=method)
-    return [pair.quantised for pair in held.pairs(method=method, precision=bits, scheme=scheme)]
-
-
-def mixed(studies: Studies) -> Lines:
-    """Bits by layer less equal bits of the same bytes, paired."""
-    held = studies[CIFAR10.ours]
+def stand(studies: Studies) -> Lines:
+    """How many of the planned runs the page stands on."""
     rows = []
-    for method in held.present("method", METHODS):
-        for bits in held.present("precision", EQUAL):
-            uniform = held.pairs(method=method, precision=bits)
-            chosen = held.pairs(method=method, precision=bits, scheme=MIXED)
-            if not chosen:
+    for network in NETWORKS:
+        if network.study not in studies:
+            rows.append([f"`{network.study}`", network.words, *[NONE] * 4, "not run yet"])
+            continue
+        frame = studies[network.study].frame
+        seeds = ", ".join(map(str, frame.values("seed"))) or NONE
+        left = frame.planned - len(frame.rows) - len(frame.failed)
+        counts = [f"{len(frame.rows)} of {frame.planned}", str(len(frame.failed)), seeds]
+        cells = [
+            *counts,
+            ", ".join(_origin(frame)) or NONE,
+            "complete" if left == 0 else f"{left} runs to come",
+        ]
+        rows.append([f"[`{network.study}`]({network.study}.csv)", network.words, *cells])
+    head = ["study", "network", "runs done", "failed", "seeds", "computed by", ""]
+    return [*table(head, rows), *_failures(studies)]
+
+
+def _failures(studies: Studies) -> Lines:
+    """The runs that failed, with their reasons: they are in no mean."""
+    lines = [
+        f"- `{network.study}`: {named(str(row['method']))} {row['precision']} ({row['scheme']}), seed "
+        f"{row['seed']}, failed: {row['reason']}."
+        for network in NETWORKS
+        if network.study in studies
+        for row in studies[network.study].frame.failed
+    ]
+    return ["", "Runs that failed are in no mean:", "", *lines] if lines else []
+
+
+def _origin(frame: Frame) -> Sequence[str]:
+    """Commits and processors of the rows, each once."""
+    commits = [f"commit {str(one)[:10]}" for one in frame.values("commit")]
+    return [*commits, *map(str, frame.values("processor")), *map(str, frame.values("instructions"))]
+
+
+def mixed(held: Held) -> Lines:
+    """Bits by layer less equal bits of the same bytes, paired."""
+    rows, changes = [], list[Change]()
+    for method in held.methods:
+        for bits in held.ours.present("precision", EQUAL):
+            uniform = held.ours.pairs(method=method, precision=bits)
+            chosen = held.ours.pairs(method=method, precision=bits, scheme=MIXED)
+            if not chosen or not uniform:
                 continue
-            cells = [_mean(chosen, ERROR), _mean(uniform, ERROR)]
-            cells += [interval(_apart(chosen, uniform, one), one[3]) for one in (ERROR, NLL, ECE)]
-            sizes = [_mean(some, ("bytes", "", 1e-3, 1)) for some in (chosen, uniform)]
-            rows.append([named(method), bits, " / ".join(sizes), " / ".join(cells[:2]), *cells[2:]])
+            sizes = [number(_mean(some, "bytes", 1e-3), 1) for some in (chosen, uniform)]
+            errors = [number(_mean(some, "error", 100), 2) for some in (chosen, uniform)]
+            less = [apart(chosen, uniform, name, factor) for name, _, factor, _ in (ERROR, NLL, ECE)]
+            changes += less
+            texts = [one.text(of[3]) for one, of in zip(less, (ERROR, NLL, ECE), strict=True)]
+            rows.append([named(method), bits, " / ".join(sizes), " / ".join(errors), *texts])
     if not rows:
         raise Missing("no run has bits by layer")
     legend = (
         "Two numbers are those of bits by layer and of equal bits. Differences are of bits by layer less "
-        "equal bits, paired, with the 95 % interval over the seeds: below 0, bits by layer are better."
+        "equal bits, paired: below 0, bits by layer are better."
     )
     head = ["", "size of", "kB", "error, %", "error, points", "NLL", "ECE, points"]
-    return [*table(head, rows), "", legend]
+    return [*table(head, named_once(rows)), "", f"{legend} {legend_of(changes)}"]
 
 
-def _apart(one: Sequence[Pair], other: Sequence[Pair], of: Score) -> Estimate:
-    name, _, factor, _ = of
-    base = {pair.unit: score(pair.quantised, name) for pair in other}
-    units = {pair.unit: factor * (score(pair.quantised, name) - base[pair.unit]) for pair in one}
-    return estimate(units)
+def _mean(pairs: Sequence[Pair], name: str, factor: float) -> float:
+    return mean_and_deviation([factor * score(pair.quantised, name) for pair in pairs])[0]
 
 
-def _mean(pairs: Sequence[Pair], of: Score) -> str:
-    name, _, factor, digits = of
-    return number(mean_and_deviation([factor * score(pair.quantised, name) for pair in pairs])[0], digits)
+def claims(studies: Studies) -> Lines:
+    """The paper's claims by the rows of each network and scheme; C12 beside MNIST."""
+
+    def made() -> Lines:
+        frames: dict[str, Frame] = {}
+        for network in NETWORKS:
+            if network.study not in studies or not studies[network.study].frame.rows:
+                continue
+            held = Held.of(studies, network)
+            frames[f"{network.words}, ours"] = held.ours.frame
+            if any(row["precision"] != "float" for row in held.papers.frame.rows):
+                frames[f"{network.words}, the paper's"] = held.papers.frame
+        if not frames:
+            raise Missing("no rows")
+        more = {DIGITS: studies[DIGITS].frame} if DIGITS in studies else {}
+        return judged(frames, more, CLAIMS)
+
+    return or_not_run(made)
 
 
-def standard(studies: Studies) -> Lines:
-    """The standard width: scores and bytes of one seed."""
-    held = studies["cifar10-gpu-standard"]
-    rows = []
-    for method in held.present("method", METHODS):
-        for bits in ("float", *held.present("precision", EQUAL)):
-            for scheme, words in (("default", ""), (MIXED, "bits by layer")):
-                some = _rows(held, method, bits, scheme)
-                if some and not (bits == "float" and words):
-                    cells = [spread(some, one) for one in SCORES]
-                    rows.append([named(method), f"{bits} {words}".strip(), *cells, _megabytes(some)])
-    return table(["", "bits", *(label for _, label, _, _ in SCORES), "MB"], rows)
+def smaller(studies: Studies) -> Lines:
+    """What is smaller here than in the paper, from the studies' own files."""
+
+    def made() -> Lines:
+        there = [network for network in NETWORKS if network.study in studies]
+        found = [held for network in there if (held := Held(network, studies[network.study])).frame.rows]
+        if not found:
+            raise Missing("no rows")
+        rows = [
+            [what, *(of(held) for held in found), papers]
+            for what, of, papers in (
+                ("seeds", lambda held: str(held.seeds()), "3"),
+                *((f"epochs in float, {named(one)}", partial(_epochs, method=one), "300") for one in METHODS),
+                ("members of `sghmc`", lambda held: str(_section(held, "sghmc", "method", "members")), "20"),
+                ("epochs of fine-tuning, W8A7", lambda held: str(_tuned(held)), "10"),
+                ("draws", lambda held: str(held.all.frame.values("draws")[-1]), "20"),
+                ("test rows", lambda held: _rows(held, "test_rows"), "10,000"),
+                ("test rows under shift", lambda held: _rows(held, "shift_rows"), "10,000"),
+                ("rows of SVHN", lambda held: _rows(held, "ood_rows"), "26,032"),
+                ("numbers in the point network", _weights, "1.6 million"),
+            )
+        ]
+        return table(["", *(held.network.words for held in found), "the paper"], rows)
+
+    return or_not_run(made)
 
 
-def ablation(studies: Studies) -> Lines:
-    """One part of the recipe changed at a time, one seed."""
-    held = studies["cifar10-gpu-ablation"]
-    everything = {"scheme": held.frame.values("scheme"), "training": ("trained", "calibrated")}
-    rows = []
-    for method in held.present("method", METHODS):
-        pairs = held.pairs(method=method, **everything)
-        for pair in sorted(pairs, key=lambda pair: (pair.quantised["weight"], _changed(pair.quantised))):
-            row = pair.quantised
-            cells = [interval(change([pair], name, factor), digits) for name, _, factor, digits in SCORES]
-            rows.append([named(method), str(row["precision"]), _changed(row) or "nothing", *cells])
-    head = ["", "bits", "changed", *(label.replace(", %", ", points") for _, label, _, _ in SCORES)]
-    return [*table(head, rows), "", "Change to float of one network."]
+def _epochs(held: Held, method: str) -> str:
+    return epochs_of(held, method)
 
 
-def _changed(row: Row) -> str:
-    """What differs from the recipe: of the precision's scheme and of the fine-tuning."""
-    scheme = _OVERRIDE.sub(r"\2 bits in \1", str(row["scheme"]).partition(", ")[2])
-    scheme = scheme.removeprefix("overrides={").removesuffix("}")
-    tuning = [
-        _said(name.partition(".")[2], row[name])
-        for name in sorted(row)
-        if name.startswith("axis:quantise.") and row[name] is not None
-    ]
-    return ", ".join(filter(None, [scheme, *tuning]))
+def _section(held: Held, method: str, section: str, name: str) -> object:
+    return held.section(method, section).get(name, NONE)
 
 
-def _said(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return name if value else f"no {name}"
-    return f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={value}"
+def _tuned(held: Held) -> object:
+    return held.section("pointwise", "quantise", "W8A7", "trained")["epochs"]
 
 
-def _megabytes(rows: Sequence[Row]) -> str:
-    return plus_minus(*mean_and_deviation([score(row, "bytes") / 1e6 for row in rows]), 2)
+def _rows(held: Held, column: str) -> str:
+    return ", ".join(f"{int(count):,}" for count in held.frame.values(column)) or NONE
 
 
-TABLES: Mapping[str, Callable[[Studies], Lines]] = {
-    **CIFAR10.tables,
-    "poster": poster,
+def _weights(held: Held) -> str:
+    """Of the point network, four bytes each in float."""
+    found = held.all.floats(method="pointwise")
+    return f"{int(found[0]['bytes']) // 4:,}" if found else NONE
+
+
+def _apart(make: Callable[[Held], Lines]) -> Mapping[Network, Callable[[Studies], Lines]]:
+    return {network: each(make, network) for network in NETWORKS}
+
+
+_BY_NETWORK: Mapping[str, Callable[[Held], Lines]] = {
+    "float": float_table,
+    "aims": aims,
+    "beside": beside,
+    "labels": labels,
+    "uncertainty": uncertainty,
+    "shifts": shifts,
     "mixed": mixed,
+    "batches": batches,
+}
+TABLES: Mapping[str, Callable[[Studies], Lines]] = {
+    "summary": summary,
+    "stand": stand,
+    **PICTURES,
+    **{
+        f"{name} {network.study}": made
+        for name, make in _BY_NETWORK.items()
+        for network, made in _apart(make).items()
+    },
+    "grid": each(grid, TINY),
+    "predictions": each(predictions, TINY),
+    "claims": claims,
+    "speed": lambda studies: or_not_run(lambda: speed(studies)),
+    "hours": lambda studies: or_not_run(lambda: hours(studies)),
+    "smaller": smaller,
     "ablation": ablation,
     "standard": standard,
 }

@@ -7,14 +7,13 @@ from published_numbers import Lines, Missing, Studies, table
 from qbayes.report.claims import Verdict, judge_all
 from qbayes.report.frame import Frame
 
-# Those that the rows of a page can speak to; C4 and C12 need CIFAR-10.
+# Those that the rows of a page can speak to; C4, C10 and C12 are on the page of CIFAR-10.
 CLAIMS = ("C1", "C2", "C3", "C5", "C6", "C7", "C8", "C9", "C11")
-OF_PAGE = {"cifar10": ("C1", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C12")}
 RECIPES = {"": "ours", "-paper": "the paper's", "-mask": "masks"}
 # These compare schemes or networks: rows of all studies of a page are judged together; digits with those on
-# the noise, objects with digits.
+# the noise.
 TOGETHER = ("C3", "C11", "C12")
-BESIDE = {"mnist": "noise-bits", "cifar10": "mnist"}
+BESIDE = {"mnist": "noise-bits"}
 
 
 def claims(studies: Studies, page: str) -> Lines:
@@ -24,16 +23,19 @@ def claims(studies: Studies, page: str) -> Lines:
     }
     if not frames:
         raise Missing(f"no rows of {page}")
-    found = {recipe: {one.id: one for one in judge_all(frame)} for recipe, frame in frames.items()}
     other = BESIDE.get(page, "")
-    more = {other: studies[other].frame} if other in studies else {}
-    both = {one.id: one for one in judge_all(joined(frames | more)) if one.id in TOGETHER}
+    return judged(frames, {other: studies[other].frame} if other in studies else {}, CLAIMS)
+
+
+def judged(frames: Mapping[str, Frame], more: Mapping[str, Frame], wanted: Sequence[str]) -> Lines:
+    """The verdicts by the rows of each recipe; those that compare recipes or networks by all and ``more``."""
+    found = {recipe: {one.id: one for one in judge_all(frame)} for recipe, frame in frames.items()}
+    both = {one.id: one for one in judge_all(joined({**frames, **more})) if one.id in TOGETHER}
     found = {recipe: {id: one for id, one in of.items() if id not in both} for recipe, of in found.items()}
     found["all"] = both
-    wanted = OF_PAGE.get(page, CLAIMS)
-    judged = [id for id in wanted if any(id in of and of[id].table for of in found.values())]
-    rows = [row for id in judged for row in _lines(id, found)]
-    silent = [id for id in wanted if id not in judged]
+    told = [id for id in wanted if any(id in of and of[id].table for of in found.values())]
+    rows = [row for id in told for row in _lines(id, found)]
+    silent = [id for id in wanted if id not in told]
     legend = (
         f"No rows here speak of {', '.join(silent)}." if silent else "All of these claims are judged here."
     )

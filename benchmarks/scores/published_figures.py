@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from published_numbers import PLAIN, Studies
+from published_cifar_rows import NETWORKS, Held
+from published_numbers import PLAIN, Rows, Studies
 
 from qbayes.errors import BadInput
 from qbayes.report.chart import Chart
@@ -52,6 +53,15 @@ def _of_rows(*precisions: str) -> tuple[Picture, ...]:
     return Picture("reliability"), *histograms
 
 
+# of CIFAR-10, whose studies hold both schemes: ours, and the paper's (its Figures 8, 9 and 15 to 17).
+_OURS = (
+    Picture("equal_bits"),
+    Picture("detection", where={"over": "equal bits"}),
+    *ECE_UNDER_SHIFT,
+    Picture("weight_spread"),
+    *_of_rows("float", "W4A4"),
+)
+_PAPERS = (Picture("activation_bits"), Picture("weight_bits"), *_of_rows("W8A4"))
 PICTURES: Mapping[str, Sequence[Picture]] = {
     "uci": (
         Picture("regression_boxes", where={"over": "equal bits"}),
@@ -83,18 +93,8 @@ PICTURES: Mapping[str, Sequence[Picture]] = {
         Picture("weight_spread"),
         *_of_rows("float", "W8A4"),
     ),
-    "cifar10": (
-        Picture("equal_bits"),
-        Picture("detection", where={"over": "equal bits"}),
-        Picture("weight_spread"),
-    ),
-    "cifar10-gpu-paper": (
-        Picture("activation_bits"),
-        Picture("weight_bits"),
-        *ECE_UNDER_SHIFT,
-        Picture("weight_spread"),
-        *_of_rows("float", "W8A4"),
-    ),
+    **{network.study: _OURS for network in NETWORKS},
+    **{network.papers: _PAPERS for network in NETWORKS},
 }
 
 
@@ -102,12 +102,23 @@ def draw(studies: Studies, stores: Sequence[Path], folder: Path) -> list[Path]:
     """Every picture that the rows at hand can give; a store is read in place of its study's CSV."""
     frames = {study: studies[study].frame for study in PICTURES if study in studies}
     frames |= {frame.name: frame for frame in map(Frame.read, stores)}
+    frames |= _by_scheme(frames)
     return [
         path
         for study, frame in frames.items()
         for picture in PICTURES.get(study, ())
         for path in _drawn(frame, picture, folder / picture.file(study))
     ]
+
+
+def _by_scheme(frames: Mapping[str, Frame]) -> dict[str, Frame]:
+    """The frames of studies that hold the paper's scheme beside ours, apart."""
+    found: dict[str, Frame] = {}
+    for network in NETWORKS:
+        if network.study in frames:
+            held = Held(network, Rows(frames[network.study]))
+            found |= {network.study: held.best.frame, network.papers: held.papers.frame}
+    return found
 
 
 def _drawn(frame: Frame, picture: Picture, path: Path) -> Iterator[Path]:

@@ -1,25 +1,29 @@
-"""The figure on bits by layer: error over the size of the file, beside equal bits for all layers."""
+"""The figures on bits by layer: error over the size of the file, beside equal bits for all layers."""
 
 from pathlib import Path
 
-from published_cifar import CIFAR10, MIXED
+from published_cifar_rows import MIXED, NETWORKS, Held
 from published_numbers import EQUAL, METHODS, PLAIN, Rows, Studies
 
 from qbayes.report.chart import Chart, Series
-from qbayes.report.figures.points import Repeats
+from qbayes.report.figures.points import Repeats, needs_log
 from qbayes.report.static import write_sheet
 
-NAME = "cifar10-front.svg"
 _SCHEMES = {"equal bits": PLAIN, "bits by layer": (MIXED,)}
 
 
 def draw_front(studies: Studies, folder: Path) -> list[Path]:
-    """A panel for each method that has runs of both kinds."""
-    if CIFAR10.ours not in studies:
-        return []
-    held = studies[CIFAR10.ours]
-    charts = [_panel(held, method) for method in held.present("method", METHODS) if _has_both(held, method)]
-    return write_sheet(charts, [folder / NAME], "method", same_y=True) if charts else []
+    """One of each network: a panel for each method that has runs of both kinds."""
+    drawn: list[Path] = []
+    for network in NETWORKS:
+        if network.study not in studies:
+            continue
+        held = Held(network, studies[network.study]).best
+        methods = [method for method in held.present("method", METHODS) if _has_both(held, method)]
+        charts = [_panel(held, method) for method in methods]
+        if charts:
+            drawn += write_sheet(charts, [folder / f"{network.study}-front.svg"], "method", same_y=True)
+    return drawn
 
 
 def _has_both(held: Rows, method: str) -> bool:
@@ -27,16 +31,17 @@ def _has_both(held: Rows, method: str) -> bool:
 
 
 def _panel(held: Rows, method: str) -> Chart:
+    series = tuple(_series(held, method, words, scheme) for words, scheme in _SCHEMES.items())
     return Chart(
         name=f"front-{method}",
         title=f"Error over size, {method}",
         x_label="size of the file, kB",
         y_label="error, %",
         kind="lines",
-        series=tuple(_series(held, method, words, scheme) for words, scheme in _SCHEMES.items()),
+        series=series,
         choices={"method": method},
         log_x=True,
-        log_y=True,
+        log_y=needs_log(series),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from qbayes.report.chart import FLOAT, STYLES
 from qbayes.report.figures.points import Repeats
 from qbayes.report.frame import AXIS, Frame, Row, natural
-from qbayes.report.pairs import is_quantised
+from qbayes.report.pairs import is_quantised, unit
 
 # What tells comparable rows from others, in the order of the page's switches.
 COLUMNS = ("task", "network", "recipe", "scheme", "training", "draws", "backend")
@@ -64,8 +64,7 @@ def groups_of(frame: Frame, *, apart: Sequence[str] = ()) -> list[Group]:
 def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
     columns = [column for column in (*COLUMNS, *free_axes(frame)) if column not in apart]
     quantised = [row for row in frame.rows if is_quantised(row)]
-    options = _evaluation_axes(frame)
-    partners = {_partner_key(row, options): row for row in frame.rows if row.get("precision") == FLOAT}
+    partners = {_partner_key(row): row for row in frame.rows if row.get("precision") == FLOAT}
     named = naming(quantised, columns)
     found: dict[Hashable, list[Row]] = defaultdict(list)
     for row in quantised:
@@ -73,7 +72,7 @@ def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
     groups = []
     for rows in found.values():
         choices = {choice_name(column): str(rows[0].get(column)) for column in named}
-        pairs = {str(row["run"]): partners.get(_partner_key(row, options)) for row in rows}
+        pairs = {str(row["run"]): partners.get(_partner_key(row)) for row in rows}
         partner = {run: row for run, row in pairs.items() if row is not None}
         floats = {id(row): row for row in partner.values()}
         groups.append(Group(choices, tuple(rows), tuple(floats.values()), partner))
@@ -134,15 +133,9 @@ def precision_order(widths: Mapping[str, tuple[int, int]]) -> list[str]:
     return sorted(widths, key=lambda name: (name != FLOAT, -sum(widths[name]), -widths[name][0], name))
 
 
-def _evaluation_axes(frame: Frame) -> list[str]:
-    """Axes of the evaluation that a quantised row and its float row must agree in."""
-    names = [axis for axis in _axes(frame) if axis.startswith("axis:evaluate.")]
-    return [name for name in names if name.rpartition(".")[2] not in ("draws", "backend")]
-
-
-def _partner_key(row: Row, options: Sequence[str]) -> Hashable:
+def _partner_key(row: Row) -> Hashable:
     """Equal for a quantised row and its float row: the same training, evaluated in the same way."""
-    return row.get("float"), row.get("draws"), *(str(row.get(name)) for name in options)
+    return row.get("float"), row.get("draws"), *map(str, unit(row))
 
 
 def _axes(frame: Frame) -> list[str]:

@@ -1,0 +1,188 @@
+"""What README and docs/how-to-choose.md say of CIFAR-10, from rows."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from published_cifar_ours import PAPERS_FLOAT
+from published_cifar_rows import NETWORKS, SLIM, Held, Network, change
+from published_cifar_speed import EPOCH, NAME, NETWORK, STEP
+from published_cifar_speed import read as read_speed
+from published_cifar_summary import summary
+from published_images import ECE, ERROR
+from published_numbers import (
+    METHODS,
+    Lines,
+    Missing,
+    Studies,
+    mean_and_deviation,
+    named,
+    number,
+    signed,
+    table,
+)
+
+from qbayes.report.frame import Row
+from qbayes.report.pairs import score
+
+FLOAT_ROWS = "images_float.csv"
+BITS = ("W8A8", "W4A4", "W3A3", "W2A2")
+# recipes of the float rows of before, by method.
+_RECIPES = {"bbb from pointwise": "bbb"}
+Numbers = Mapping[str, tuple[float, float, float]]
+
+
+def float_table(studies: Studies) -> Lines:
+    """Error, NLL and ECE in float; of CIFAR-10 by the studies' rows, until then by those of before."""
+    before = studies.folder / FLOAT_ROWS
+    found: dict[str, Numbers] = {"MNIST, LeNet": _of_table(before, "mnist")}
+    of_studies = {network: _of_study(studies, network) for network in NETWORKS}
+    slim = of_studies[SLIM] or _of_table(before, "cifar10")
+    found[f"CIFAR-10, {SLIM.words}"] = slim
+    found |= {
+        f"CIFAR-10, {one.words}": of for one, of in of_studies.items() if one != SLIM and of is not None
+    }
+    rows = [[where, *map(_written, (of[method] for method in METHODS))] for where, of in found.items()]
+    rows.append([
+        "the paper's CIFAR-10 error", *(f"{number(PAPERS_FLOAT[method], 2)} %" for method in METHODS)
+    ])  # fmt: skip
+    head = ["error / NLL / ECE", *map(named, METHODS)]
+    where = "one seed, on one H200"
+    if of_studies[SLIM] is not None:
+        where = "MNIST one seed on one H200, CIFAR-10 the mean over its seeds on two cores"
+    links = "([more](docs/results/float.md), [CIFAR-10](docs/results/cifar10.md), [UCI](docs/results/uci.md))"
+    said = f"Float results, 20 draws, {where} {links}:"
+    return [said, "", *table(head, rows), "", _beside_the_paper(slim)]
+
+
+def _of_study(studies: Studies, network: Network) -> Numbers | None:
+    """The means over the seeds, where every method has a float run."""
+    if network.study not in studies:
+        return None
+    held = studies[network.study]
+    rows = {method: held.floats(method=method) for method in METHODS}
+    if not all(rows.values()):
+        return None
+    return {
+        method: (_mean(some, "error"), _mean(some, "nll"), _mean(some, "ece"))
+        for method, some in rows.items()
+    }
+
+
+def _mean(rows: Sequence[Row], name: str) -> float:
+    return mean_and_deviation([score(row, name) for row in rows])[0]
+
+
+def _of_table(path: Path, task: str) -> Numbers:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["task"] == task]
+    named_rows = {_RECIPES.get(row["recipe"], row["recipe"]): row for row in rows}
+    return {
+        method: (float(row["error"]), float(row["nll"]), float(row["ece"]))
+        for method in METHODS
+        if (row := named_rows.get(method)) is not None
+    }
+
+
+def _written(numbers: tuple[float, float, float]) -> str:
+    error, nll, ece = numbers
+    # of small errors and large ECEs as many digits as one seed can bear.
+    return f"{100 * error:.2f} % / {nll:.{4 if nll < 0.1 else 3}f} / {_two_digits(100 * ece)} %"
+
+
+def _two_digits(value: float) -> str:
+    return number(value, 2 if value < 1 else 1)
+
+
+def _beside_the_paper(found: Numbers) -> str:
+    """Which methods err more than the paper's float network."""
+    apart = {method: 100 * found[method][0] - PAPERS_FLOAT[method] for method in METHODS}
+    worse = [f"{named(method)} {number(more, 1)} points worse" for method, more in apart.items() if more > 0]
+    better = [named(method) for method, more in apart.items() if more <= 0]
+    parts = [" and ".join(worse)] if worse else []
+    parts += [f"{', '.join(better)} as good or better"] if better else []
+    return f"Beside the paper's float networks on CIFAR-10: {'; '.join(parts)}."
+
+
+def bits_table(studies: Studies) -> Lines:
+    """Change to float in points of error and ECE, by network; nothing before there are runs."""
+    lines: Lines = []
+    for network in NETWORKS:
+        try:
+            held = Held.of(studies, network)
+            lines += ["", *_bits(held)] if lines else _bits(held)
+        except Missing:
+            continue
+    return lines
+
+
+def _bits(held: Held) -> Lines:
+    widths = [bits for bits in BITS if held.best.pairs(precision=bits)]
+    if not widths:
+        raise Missing("no run by our recipe")
+    rows = []
+    for method in held.methods:
+        cells = []
+        for bits in widths:
+            pairs = held.best.pairs(method=method, precision=bits)
+            numbers = [signed(change(pairs, one[0], one[2]).value, one[3]) for one in (ERROR, ECE)]
+            cells.append(" / ".join(numbers) if pairs else "–")
+        rows.append([named(method), *cells])
+    seeds = held.seeds(precision="float")
+    said = (
+        f"CIFAR-10, {held.network.words}, {'one seed' if seeds == 1 else f'{seeds} seeds'}, the same "
+        f"({len(held.frame.rows)} of {held.frame.planned} runs; [all of it](docs/results/cifar10.md)):"
+    )
+    return [said, "", *table(["", *widths], rows)]
+
+
+def status(studies: Studies) -> Lines:
+    """What of the paper's CIFAR-10 study is not there yet; nothing of it once all planned runs are done."""
+    frames = [studies[network.study].frame for network in NETWORKS if network.study in studies]
+    done = sum(len(frame.rows) for frame in frames)
+    if not done:
+        return [
+            "Version 0.1. **Not there yet**: the paper's CIFAR-10 study, run and published. It comes next."
+        ]
+    if len(frames) == len(NETWORKS) and all(
+        len(frame.rows) + len(frame.failed) >= frame.planned for frame in frames
+    ):
+        return ["Version 0.1."]
+    planned = sum(frame.planned for frame in frames)
+    missing = [network.words for network in NETWORKS if network.study not in studies]
+    more = f", and {' and '.join(missing)}" if missing else ""
+    left = f"{planned - done} of {planned} runs of the paper's CIFAR-10 study{more}"
+    return [f"Version 0.1. **Not there yet**: {left} ([what there is](docs/results/cifar10.md))."]
+
+
+def cpu_speed(studies: Studies) -> Lines:
+    """What bfloat16 gives on a CPU, and what a step of distillation costs; nothing before it is measured."""
+    own = [row for row in read_speed(studies.folder / NAME) if row["network"].startswith(NETWORK)]
+    epochs = [float(row["ratio"]) for row in own if (row["benchmark"], row["work"]) == (EPOCH, "bf16")]
+    steps = [float(row["ratio"]) for row in own if (row["benchmark"], row["work"]) == (STEP, "imitation")]
+    lines: Lines = []
+    if epochs:
+        lines.append(
+            f"- With `bf16` an epoch of the slim ResNet-18 takes {_range(epochs)} of its time in "
+            f"float32, by method ({own[0]['processor']}, {own[0]['instructions']}; "
+            "[times](results/cifar10.md#what-it-costs))."
+        )
+    if steps:
+        lines.append(f"- A step of distillation costs {_range(steps)} float steps there.")
+    return lines
+
+
+def _range(ratios: Sequence[float]) -> str:
+    ends = [number(ratio, 2) for ratio in (min(ratios), max(ratios))]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+README: Mapping[str, Callable[[Studies], Lines]] = {
+    "float": float_table,
+    "cifar10": bits_table,
+    "status": status,
+}
+HOW_TO_CHOOSE: Mapping[str, Callable[[Studies], Lines]] = {
+    "cifar10 bits": summary,
+    "cpu speed": cpu_speed,
+}
