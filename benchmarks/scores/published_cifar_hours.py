@@ -2,8 +2,9 @@
 
     python benchmarks/scores/published_cifar_hours.py STORE … [--csv docs/results/cifar10-hours.csv]
 
-A stage's seconds are those on the clock, times its threads: on cores that others use too, more than the
-core-seconds. Rows of studies that are not named stay as they are.
+A stage's hours are those that its process took of the processor. A stage without such a record (a store of an
+older version) has the seconds on the clock, times its threads: an upper bound. Rows of studies that are not
+named stay as they are.
 """
 
 import argparse
@@ -41,7 +42,8 @@ def rows_of(store: Path) -> list[Row]:
         seconds: dict[str, list[float]] = defaultdict(list)
         for done in frame.stages(stage).values():
             if "seconds" in done and done.get("method"):
-                seconds[str(done["method"])].append(float(done["seconds"]) * int(done.get("threads", 1)))
+                on_the_clock = float(done["seconds"]) * int(done.get("threads", 1))
+                seconds[str(done["method"])].append(float(done.get("core_seconds", on_the_clock)))
         rows += [
             dict(
                 zip(
@@ -96,8 +98,8 @@ def hours(studies: Studies) -> Lines:
         )
     head = ["study", *WORDS.values(), "all", "aim", "by method"]
     legend = (
-        "Hours on the clock of processes with one thread each, at low priority beside other work: an upper "
-        "bound of core-hours."
+        "Hours of the processor, of processes with one thread each. The CSV has hours on the clock, an upper "
+        "bound, for stages without that record."
     )
     return [*table(head, lines), "", legend]
 

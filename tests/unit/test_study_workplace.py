@@ -1,13 +1,15 @@
 """What becomes of a stage that fails: its own fault is recorded, a lost device is another worker's turn."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from qbayes.errors import BadInput
+from qbayes.errors import BadInput, Interrupted
 from qbayes.posterior.save import HEADER
+from qbayes.study.spent import Spent
 from qbayes.study.store import CHECKPOINT, StageDamaged, Store
 from qbayes.study.workplace import PROGRAM, DeviceLost, Workplace
 from qbayes.training.checkpoint import BadCheckpoint
@@ -87,3 +89,33 @@ def test_a_stage_that_is_damaged_is_set_back_and_told(stage: str, tmp_path: Path
 
 
 RUN: Mapping[str, Any] = {"network": "mlp", "method": "mcd", "task": "digits", "precision": "float"}
+
+
+def test_a_stage_counts_the_seconds_of_attempts_that_were_stopped(tmp_path: Path) -> None:
+    at = Workplace(Store(tmp_path))
+
+    def work(folder: Path) -> Mapping[str, Any]:
+        begun = time.process_time()
+        while time.process_time() - begun < 0.1:
+            pass
+        return {}
+
+    def stopped(folder: Path) -> NoReturn:
+        work(folder)
+        raise Interrupted("a run must go on", "a stop", "run it again")
+
+    with pytest.raises(Interrupted):
+        at.attempt("float", KEY, stopped)
+    kept = Spent(at.store.stage("float", KEY) / CHECKPOINT).so_far()
+    assert kept["core_seconds"] >= 0.1
+    assert at.attempt("float", KEY, work)
+    record = at.store.record("float", KEY)
+    assert record["core_seconds"] >= 0.1 + kept["core_seconds"] - 0.01
+    assert record["seconds"] >= 0.2
+    assert not (at.store.stage("float", KEY) / CHECKPOINT).exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"seconds": "x", "core_seconds": -1}', b"{"])
+def test_what_cannot_be_read_of_earlier_attempts_counts_nothing(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "spent.json").write_bytes(content)
+    assert all(0 <= value < 1 for value in Spent(tmp_path).so_far().values())

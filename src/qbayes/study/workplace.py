@@ -1,7 +1,6 @@
 """Where the jobs of a study are done: the store, the data and the device of one process."""
 
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from qbayes.quant.prepare import requantised
 from qbayes.quant.quantisation import FINE_TUNED, QUANTISED
 from qbayes.study.network import make_network
 from qbayes.study.sections import label_of, named
+from qbayes.study.spent import SECONDS, Spent
 from qbayes.study.stages import Tasks
 from qbayes.study.store import CHECKPOINT, STACKS, StageDamaged, Store, StoreFull, reason_of, why_full
 from qbayes.training.checkpoint import BadCheckpoint
@@ -70,15 +70,23 @@ class Workplace:
         """One stage, unless it is done: ``do`` fills its folder and says what to record."""
         if self.store.is_done(stage, key):
             return True
-        begun = time.monotonic()
         folder = self.store.begin(stage, key)
+        spent = Spent(folder / CHECKPOINT)
         record: dict[str, Any] = {}
-        reason = self._why_failed(lambda: record.update(do(folder)), folder / CHECKPOINT, f"{stage} {key}")
+        try:
+            reason = self._why_failed(
+                lambda: record.update(do(folder)), folder / CHECKPOINT, f"{stage} {key}"
+            )
+        except Interrupted:
+            spent.keep()
+            raise
         if reason is not None:
             self.store.fail(stage, key, reason)
             return False
-        seconds = record.get("stacked_seconds", time.monotonic() - begun)
-        self.store.finish(stage, key, {**record, **self.record(seconds)})
+        # a stack's seconds are shared out; its process's are not known by network.
+        stacked = record.get("stacked_seconds")
+        seconds = spent.so_far() if stacked is None else {SECONDS: round(stacked, 3)}
+        self.store.finish(stage, key, {**record, **seconds, **self.record()})
         return True
 
     def attempt_stack(
@@ -157,10 +165,9 @@ class Workplace:
             shutil.rmtree(checkpoint)
             return _failure_of(do)
 
-    def record(self, seconds: float) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         made = provenance(self.place)
         return {
-            "seconds": round(seconds, 3),
             "device": made["device"],
             "threads": torch.get_num_threads(),
             "versions": versions(),
