@@ -135,7 +135,7 @@ def main() -> None:
     torch.set_num_threads(1)
     task = qb.load_task("mnist", given.data, confusion=False)
     with given.out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter[str](file, FIELDS)
         writer.writeheader()
         for seed, scheme in itertools.product(given.seeds, SCHEMES):
             for row in rows(task, scheme, seed, given.epochs):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from published_images import ECE, ERROR, NLL, Score, spread
 from published_numbers import METHODS, NONE, Lines, Missing, Rows, Studies, change, interval, named, table
 
-from qbayes.report.bootstrap import estimate
+from qbayes.report.bootstrap import Unit, estimate
 from qbayes.report.frame import Row
 from qbayes.report.pairs import Pair, score
 from qbayes.study.table import CONTROL
@@ -200,7 +200,7 @@ def _scored(pairs: Sequence[Pair], name: str, above: float = -math.inf) -> bool:
     )
 
 
-def _logs(pairs: Sequence[Pair], name: str) -> dict[tuple[object, ...], float]:
+def _logs(pairs: Sequence[Pair], name: str) -> dict[Unit, float]:
     return {pair.unit: math.log(score(pair.quantised, name) / score(pair.float, name)) for pair in pairs}
 
 

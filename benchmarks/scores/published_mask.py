@@ -1,0 +1,113 @@
+"""When the paper's mask takes everything: the scale S of each product, and which networks still answer."""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from published_numbers import NONE, Lines, Missing, Studies, number, table
+
+NAME = "mask-scale"
+# round(1 / S) is 0 from here on: ½ rounds to the even 0.
+LIMIT = 2.0
+# an error above this is no answer: ten classes, float networks err by a hundredth.
+LOST = 0.5
+WORDS = {
+    ("ours", "once"): "ours, ranges from all rows at once",
+    ("ours", "batches"): "ours, ranges set behind every batch",
+    ("paper", "once"): "the paper's, calibrated",
+    ("paper", "followed"): "the paper's, ranges that follow",
+}
+
+
+@dataclass(frozen=True)
+class Masked:
+    """One network with the paper's mask: the scale of each product, in the order of the layers."""
+
+    seed: int
+    scheme: str
+    activation: int
+    ranges: str
+    scales: tuple[float, ...]
+    gains: tuple[float, ...]
+    error: float
+
+    @property
+    def lost(self) -> bool:
+        return self.error > LOST
+
+    @property
+    def largest(self) -> float:
+        return max(self.scales)
+
+
+def read(studies: Studies) -> list[Masked]:
+    path = studies.path(NAME)
+    if not path.is_file():
+        raise Missing(f"{path} is not there")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("seed", "scheme", "activation", "ranges"))
+        found.setdefault(key, []).append(row)
+    return [_masked(some) for some in found.values()]
+
+
+def _masked(rows: Sequence[Mapping[str, str]]) -> Masked:
+    first = rows[0]
+    return Masked(
+        seed=int(first["seed"]),
+        scheme=first["scheme"],
+        activation=int(first["activation"]),
+        ranges=first["ranges"],
+        scales=tuple(float(row["scale"]) for row in rows),
+        gains=tuple(float(row["gain"]) for row in rows),
+        error=float(first["error"]),
+    )
+
+
+def scale(studies: Studies) -> Lines:
+    """The largest S of each seed by bits and by how the ranges were set; bold where the answer is lost."""
+    networks = read(studies)
+    widths = sorted({one.activation for one in networks}, reverse=True)
+    rows = []
+    for (scheme, ranges), words in WORDS.items():
+        here = [one for one in networks if (one.scheme, one.ranges) == (scheme, ranges)]
+        cells = [_cell([one for one in here if one.activation == bits]) for bits in widths]
+        if here:
+            rows.append([words, *cells])
+    seeds = sorted({one.seed for one in networks})
+    legend = (
+        f"The largest S of the three products, one number a seed ({len(seeds)} seeds); **bold**: the network "
+        "errs on more than half of the test rows."
+    )
+    return [*table(["", *(f"W8A{bits}" for bits in widths)], rows), "", legend, "", *rule(networks)]
+
+
+def _cell(networks: Sequence[Masked]) -> str:
+    ordered = sorted(networks, key=lambda one: one.seed)
+    numbers = (f"**{number(one.largest, 2)}**" if one.lost else number(one.largest, 2) for one in ordered)
+    return " / ".join(numbers) or NONE
+
+
+def rule(networks: Sequence[Masked]) -> Lines:
+    """How well "lost if and only if some S is 2 or more" holds of these networks."""
+    above = [one for one in networks if one.largest >= LIMIT]
+    below = [one for one in networks if one.largest < LIMIT]
+    return [
+        f"With an S of 2 or more in some layer {_lost(above)}; with every S below 2 {_lost(below)}. The "
+        f"largest S of a network that still answers is {_most(networks, lost=False)}, the smallest of one "
+        f"that does not {_most(networks, lost=True)}."
+    ]
+
+
+def _lost(networks: Sequence[Masked]) -> str:
+    return f"{sum(one.lost for one in networks)} of {len(networks)} networks lost their answer"
+
+
+def _most(networks: Sequence[Masked], *, lost: bool) -> str:
+    found = [one.largest for one in networks if one.lost == lost]
+    return number((min if lost else max)(found), 2) if found else NONE
+
+
+TABLES: Mapping[str, Callable[[Studies], Lines]] = {"scale": scale}
