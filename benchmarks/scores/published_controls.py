@@ -4,7 +4,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from published_images import ECE, ERROR, NLL, Score, spread
-from published_numbers import METHODS, NONE, Lines, Missing, Rows, Studies, change, interval, named, table
+from published_numbers import (
+    METHODS,
+    NONE,
+    Lines,
+    Missing,
+    Rows,
+    Studies,
+    change,
+    interval,
+    named,
+    signed,
+    table,
+)
 
 from qbayes.report.bootstrap import Unit, estimate
 from qbayes.report.frame import Row
@@ -16,7 +28,8 @@ INFORMATION: Score = ("mutual_information", "mutual information", 1, 4)
 COLUMNS = (ERROR, NLL, ECE, INFORMATION)
 # how the bits were set, by the column `training`.
 WAYS = {"calibrated": "calibrated", "trained": "labels", "imitation": "distilled"}
-TAUGHT = ("trained", "imitation")
+# what the statement at the head of the page is about, with its unit.
+LOST = ((ERROR, "points of error"), (NLL, "nat"), (ECE, "points of ECE"))
 
 
 class Controlled:
@@ -130,7 +143,30 @@ def cost(studies: Studies, study: str = "mnist") -> Lines:
         "Float: mean and deviation over the seeds. Bits: the change to float, paired, with its 95 % interval "
         "over the seeds (Student's t); fine-tuned on labels, scored on integers only."
     )
-    return [*table(head, rows), "", legend]
+    return [*table(head, rows), "", legend, "", *_most(found)]
+
+
+def _most(found: Controlled) -> Lines:
+    """The most that any method loses at each precision, and where the highest interval ends."""
+    lines: Lines = []
+    for bits in BITS:
+        runs = {
+            method: found.bits(method, bits, "trained") for method in found.held.present("method", METHODS)
+        }
+        losses = {method: pairs for method, pairs in runs.items() if pairs}
+        if losses:
+            parts = [_highest(losses, one, unit) for one, unit in LOST]
+            lines.append(f"- {bits}: at most {', '.join(parts)}.")
+    return lines
+
+
+def _highest(losses: Mapping[str, Sequence[Pair]], one: Score, unit: str) -> str:
+    name, _, factor, digits = one
+    changes = {method: change(pairs, name, factor) for method, pairs in losses.items()}
+    method = max(changes, key=lambda one: changes[one].value)
+    ends = [high for made in changes.values() if (high := made.bounds()[1]) is not None]
+    end = f", intervals to {signed(max(ends), digits)}" if ends else ""
+    return f"{signed(changes[method].value, digits)} {unit} ({named(method)}{end})"
 
 
 def _kilobytes(rows: Sequence[Row]) -> str:

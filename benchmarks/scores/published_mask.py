@@ -1,16 +1,42 @@
 """When the paper's mask takes everything: the scale S of each product, and which networks still answer."""
 
 import csv
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from published_numbers import NONE, Lines, Missing, Studies, number, table
+from published_numbers import (
+    ACTIVATIONS,
+    NONE,
+    Lines,
+    Missing,
+    Studies,
+    mean_and_deviation,
+    number,
+    table,
+)
+
+from qbayes.report.cells import has_collapsed, plain_scheme
+from qbayes.report.pairs import Pair, score
 
 NAME = "mask-scale"
 # round(1 / S) is 0 from here on: ½ rounds to the even 0.
 LIMIT = 2.0
 # an error above this is no answer: ten classes, float networks err by a hundredth.
 LOST = 0.5
+# studies with the paper's mask and with one bit, and what the float networks of each are.
+STUDIES = {
+    "mnist": "our float networks",
+    "mnist-mask": "our float networks",
+    "mnist-paper": "the paper's recipe",
+}
+SCHEMES = {
+    "default": "our scheme, mask of one bit",
+    "default, mask=product": "our scheme, mask on the product's grid",
+    "paper": "the paper's scheme, mask on the product's grid",
+    "paper, mask=exact": "the paper's scheme, mask of one bit",
+}
+TRAININGS = {"calibrated": "calibrated", "trained": "fine-tuned"}
 WORDS = {
     ("ours", "once"): "ours, ranges from all rows at once",
     ("ours", "batches"): "ours, ranges set behind every batch",
@@ -84,6 +110,40 @@ def scale(studies: Studies) -> Lines:
     return [*table(["", *(f"W8A{bits}" for bits in widths)], rows), "", legend, "", *rule(networks)]
 
 
+def masks(studies: Studies) -> Lines:
+    """Error of MC dropout over activation bits by what it was made from, its scheme and its mask."""
+    held = [study for study in STUDIES if study in studies]
+    found: dict[tuple[str, str, str], dict[str, list[Pair]]] = {}
+    for study in held:
+        everything = {"scheme": studies[study].frame.values("scheme"), "training": tuple(TRAININGS)}
+        own: dict[tuple[str, str, str], dict[str, list[Pair]]] = {}
+        for pair in studies[study].pairs(method="mcd", precision=ACTIVATIONS, **everything):
+            row = pair.quantised
+            key = (STUDIES[study], plain_scheme(str(row["scheme"])), str(row["training"]))
+            own.setdefault(key, {}).setdefault(str(row["precision"]), []).append(pair)
+        for key, by_bits in own.items():
+            found.setdefault(key, by_bits)
+    if not found:
+        raise Missing("no rows of mcd over activation bits")
+    widths = [bits for bits in ACTIVATIONS if any(bits in by_bits for by_bits in found.values())]
+    rows: list[list[str]] = []
+    for words in dict.fromkeys(STUDIES.values()):
+        for scheme, training in itertools.product(SCHEMES, TRAININGS):
+            by_bits = found.get((words, scheme, training))
+            if by_bits is not None and len(by_bits) > 1:
+                cells = (_errors(by_bits.get(bits, [])) for bits in widths)
+                rows.append([words, SCHEMES[scheme], TRAININGS[training], *cells])
+    legend = "Error of `mcd` in per cent, mean over the seeds (runs that collapsed)."
+    return [*table(["made from", "scheme", "", *widths], rows), "", legend]
+
+
+def _errors(pairs: Sequence[Pair]) -> str:
+    if not pairs:
+        return NONE
+    mean, _ = mean_and_deviation([100 * score(pair.quantised, "error") for pair in pairs])
+    return f"{number(mean, 2)} ({sum(map(has_collapsed, pairs))} of {len(pairs)})"
+
+
 def _cell(networks: Sequence[Masked]) -> str:
     ordered = sorted(networks, key=lambda one: one.seed)
     numbers = (f"**{number(one.largest, 2)}**" if one.lost else number(one.largest, 2) for one in ordered)
@@ -110,4 +170,4 @@ def _most(networks: Sequence[Masked], *, lost: bool) -> str:
     return number((min if lost else max)(found), 2) if found else NONE
 
 
-TABLES: Mapping[str, Callable[[Studies], Lines]] = {"scale": scale}
+TABLES: Mapping[str, Callable[[Studies], Lines]] = {"scale": scale, "masks": masks}
