@@ -1,6 +1,5 @@
 """What training does and what bits do: float, float with the same fine-tuning, and integers, side by side."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from published_images import ECE, ERROR, NLL, Score, spread
@@ -11,16 +10,16 @@ from published_numbers import (
     Missing,
     Rows,
     Studies,
-    change,
     interval,
     named,
     signed,
     table,
 )
 
-from qbayes.report.bootstrap import Unit, estimate
+from qbayes.metrics.row_errors import ROW_ERROR
+from qbayes.report.bootstrap import Estimate
 from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, score
+from qbayes.report.pairs import Pair, difference, score
 from qbayes.study.table import CONTROL
 
 BITS = ("W8A8", "W8A7", "W4A4", "W3A3", "W2A2")
@@ -62,6 +61,20 @@ class Controlled:
         pairs = self.bits(method, bits, training)
         return [Pair(pair.quantised, base[pair.unit]) for pair in pairs if pair.unit in base]
 
+    def change(self, pairs: Sequence[Pair], one: Score) -> Estimate:
+        """The mean change with the spread over seeds and, where rows record it, over test rows."""
+        name, _, factor, _ = one
+        return difference(self.held.frame, pairs, name).scaled(factor)
+
+    def cell(self, pairs: Sequence[Pair], one: Score) -> str:
+        return interval(self.change(pairs, one), one[3])
+
+    def interval_words(self) -> str:
+        """What the intervals of this study hold."""
+        if any(name.startswith(ROW_ERROR) for row in self.held.frame.rows for name in row):
+            return "95 % interval over seeds and test rows"
+        return "95 % interval over the seeds alone (these rows record no errors over test rows)"
+
 
 def controls(studies: Studies, study: str = "mnist") -> Lines:
     """Changes to float by what was done to the network; the last of each block is what the bits did."""
@@ -90,23 +103,23 @@ def _block(found: Controlled, method: str, bits: str) -> Iterable[list[str]]:
     for training, words in WAYS.items():
         pairs = found.bits(method, bits, training)
         if pairs:
-            yield _line(f"{bits}, {words}", pairs)
+            yield _line(found, f"{bits}, {words}", pairs)
         control = found.control(method, bits, training)
         if control:
-            yield _line(f"float, {words} alike", control)
+            yield _line(found, f"float, {words} alike", control)
             alone = found.bits_alone(method, bits, training)
             if alone:
-                yield _line(f"the bits alone ({words})", alone)
+                yield _line(found, f"the bits alone ({words})", alone)
 
 
-def _line(words: str, pairs: Sequence[Pair]) -> list[str]:
-    cells = (interval(change(pairs, name, factor), digits) for name, _, factor, digits in COLUMNS)
+def _line(found: Controlled, words: str, pairs: Sequence[Pair]) -> list[str]:
+    cells = (found.cell(pairs, one) for one in COLUMNS)
     return [words, str(len({pair.quantised["seed"] for pair in pairs})), *cells]
 
 
 def _legend(found: Controlled) -> Lines:
     said = (
-        "Change to float, paired, with its 95 % interval over the seeds. *Calibrated* sets the ranges and "
+        f"Change to float, paired, with its {found.interval_words()}. *Calibrated* sets the ranges and "
         "trains nothing, *labels* trains on the training labels, *distilled* on the float network's own "
         "predictions."
     )
@@ -132,16 +145,13 @@ def cost(studies: Studies, study: str = "mnist") -> Lines:
         for bits in BITS:
             pairs = found.bits(method, bits, "trained")
             if pairs:
-                line = [
-                    interval(change(pairs, name, factor), digits)
-                    for name, _, factor, digits in (ERROR, NLL, ECE)
-                ]
+                line = [found.cell(pairs, one) for one in (ERROR, NLL, ECE)]
                 sizes = _kilobytes([pair.quantised for pair in pairs])
                 rows.append(["", bits, sizes, str(len(pairs)), *line])
     head = ["", "bits", "kB", "seeds", "error, % or points", "NLL", "ECE, % or points"]
     legend = (
-        "Float: mean and deviation over the seeds. Bits: the change to float, paired, with its 95 % interval "
-        "over the seeds (Student's t); fine-tuned on labels, scored on integers only."
+        f"Float: mean and deviation over the seeds. Bits: the change to float, paired, with its "
+        f"{found.interval_words()}; fine-tuned on labels, scored on integers only."
     )
     return [*table(head, rows), "", legend, "", *_most(found)]
 
@@ -155,14 +165,14 @@ def _most(found: Controlled) -> Lines:
         }
         losses = {method: pairs for method, pairs in runs.items() if pairs}
         if losses:
-            parts = [_highest(losses, one, unit) for one, unit in LOST]
+            parts = [_highest(found, losses, one, unit) for one, unit in LOST]
             lines.append(f"- {bits}: at most {', '.join(parts)}.")
     return lines
 
 
-def _highest(losses: Mapping[str, Sequence[Pair]], one: Score, unit: str) -> str:
-    name, _, factor, digits = one
-    changes = {method: change(pairs, name, factor) for method, pairs in losses.items()}
+def _highest(found: Controlled, losses: Mapping[str, Sequence[Pair]], one: Score, unit: str) -> str:
+    digits = one[3]
+    changes = {method: found.change(pairs, one) for method, pairs in losses.items()}
     method = max(changes, key=lambda one: changes[one].value)
     ends = [high for made in changes.values() if (high := made.bounds()[1]) is not None]
     end = f", intervals to {signed(max(ends), digits)}" if ends else ""
@@ -174,84 +184,4 @@ def _kilobytes(rows: Sequence[Row]) -> str:
     return f"{sum(sizes) / len(sizes):,.0f}" if sizes else NONE
 
 
-def bounded(studies: Studies, study: str = "mnist") -> Lines:
-    """What is left of the uncertainty: factors on float's, and the worst of each in words."""
-    found = Controlled(studies[study])
-    lines: dict[tuple[str, str, str], list[Pair]] = {
-        (method, bits, training): found.bits(method, bits, training)
-        for method in found.held.present("method", METHODS)
-        for bits in BITS
-        for training in WAYS
-    }
-    lines = {key: pairs for key, pairs in lines.items() if pairs}
-    rows = []
-    before = ("", "")
-    for (method, bits, training), pairs in lines.items():
-        shown = [named(method) if method != before[0] else "", bits if (method, bits) != before else ""]
-        before = (method, bits)
-        cells = [
-            _times(pairs, name) for name in ("mutual_information", "confusion/mutual_information", "ece")
-        ]
-        auroc = interval(change(pairs, "confusion/auroc"), 4) if _scored(pairs, "confusion/auroc") else NONE
-        rows.append([*shown, WAYS[training], *cells, auroc])
-    head = ["", "bits", "", "mutual information", "the same, FashionMNIST", "ECE", "AUROC"]
-    legend = (
-        "The first three are factors on float's score, the geometric mean over the seeds with its 95 % "
-        "interval; AUROC is a difference. A point network has no mutual information."
-    )
-    return [*table(head, rows), "", legend, "", *_worst(lines)]
-
-
-def _worst(lines: Mapping[tuple[str, str, str], Sequence[Pair]]) -> Lines:
-    """The statement that holds: how far it goes at each number of bits."""
-    said: Lines = []
-    for training, words in WAYS.items():
-        for bits in BITS:
-            here = {m: pairs for (m, b, t), pairs in lines.items() if (b, t) == (bits, training)}
-            if here:
-                said.append(f"- {bits}, {words}: {_extremes(here)}.")
-    return said
-
-
-def _extremes(here: Mapping[str, Sequence[Pair]]) -> str:
-    parts: list[str] = []
-    informed = {m: pairs for m, pairs in here.items() if _scored(pairs, "mutual_information", above=0)}
-    if informed:
-        factors = {m: _factor(pairs, "mutual_information") for m, pairs in informed.items()}
-        low, high = min(factors, key=factors.__getitem__), max(factors, key=factors.__getitem__)
-        parts.append(
-            f"the mutual information of test digits is between ×{factors[low]:.2f} ({named(low)}) and "
-            f"×{factors[high]:.2f} ({named(high)}) of float's"
-        )
-    rises = {m: _factor(pairs, "ece") for m, pairs in here.items() if _scored(pairs, "ece", above=0)}
-    if rises:
-        worst = max(rises, key=rises.__getitem__)
-        parts.append(f"the ECE at most ×{rises[worst]:.1f} ({named(worst)})")
-    return ", ".join(parts)
-
-
-def _scored(pairs: Sequence[Pair], name: str, above: float = -math.inf) -> bool:
-    return all(
-        pair.has(name) and min(score(pair.quantised, name), score(pair.float, name)) > above for pair in pairs
-    )
-
-
-def _logs(pairs: Sequence[Pair], name: str) -> dict[Unit, float]:
-    return {pair.unit: math.log(score(pair.quantised, name) / score(pair.float, name)) for pair in pairs}
-
-
-def _factor(pairs: Sequence[Pair], name: str) -> float:
-    return math.exp(estimate(_logs(pairs, name)).value)
-
-
-def _times(pairs: Sequence[Pair], name: str) -> str:
-    """``×0.65 [0.60, 0.70]``: the geometric mean, since a factor has no sign."""
-    if not _scored(pairs, name, above=0):
-        return NONE
-    found = estimate(_logs(pairs, name))
-    low, high = found.bounds()
-    ends = "" if low is None or high is None else f" [{math.exp(low):.2f}, {math.exp(high):.2f}]"
-    return f"×{math.exp(found.value):.2f}{ends}"
-
-
-TABLES: Mapping[str, Callable[[Studies], Lines]] = {"cost": cost, "controls": controls, "bounded": bounded}
+TABLES: Mapping[str, Callable[[Studies], Lines]] = {"cost": cost, "controls": controls}
