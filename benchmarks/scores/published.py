@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import published_cifar
-import published_images
+import published_mnist
 import published_noise
 import published_uci
 from published_claims import claims
@@ -30,7 +30,7 @@ RESULTS, IMAGES = DOCS / "results", DOCS / "images" / "results"
 Table = Callable[[Studies], Lines]
 PAGES: Mapping[str, Mapping[str, Table]] = {
     "uci": {**published_uci.TABLES, "claims": partial(claims, page="uci")},
-    "mnist": {**published_images.MNIST.tables, "claims": partial(claims, page="mnist")},
+    "mnist": {**published_mnist.TABLES, "claims": partial(claims, page="mnist")},
     "cifar10": {**published_cifar.TABLES, "claims": partial(claims, page="cifar10")},
     "noise": published_noise.TABLES,
 }
