@@ -26,8 +26,8 @@ LIMIT = 2.0
 LOST = 0.5
 # studies with the paper's mask and with one bit, and what the float networks of each are.
 STUDIES = {
-    "mnist": "our float networks",
     "mnist-mask": "our float networks",
+    "mnist": "our float networks",
     "mnist-paper": "the paper's recipe",
 }
 SCHEMES = {

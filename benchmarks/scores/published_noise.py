@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 
+import published_made
 from published_numbers import (
     METHODS,
     NONE,
@@ -180,6 +181,7 @@ def _nll(held: Rows, method: str, bits: str, count: int) -> str:
 
 
 TABLES: Mapping[str, Callable[[Studies], Lines]] = {
+    **published_made.tables("noise-bits", "draws"),
     "noise": noise,
     "grids": grids,
     "mask": mask,

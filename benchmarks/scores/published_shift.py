@@ -61,7 +61,7 @@ def said(networks: Sequence[Done]) -> Lines:
 
 
 _WORDS = {"nll": "NLL rises", "ece": "ECE rises", "entropy": "entropy falls"}
-_UNITS = {"nll": " nat", "ece": " points", "entropy": " nat"}
+_UNITS = {"nll": ("nat", 3), "ece": ("points", 2), "entropy": ("nat", 3)}
 
 
 def _networks(found: Controlled) -> Iterable[Done]:
@@ -87,7 +87,8 @@ def _worse(here: Mapping[str, Sequence[Pair]], name: str, factor: float, sign: i
         made = estimate(changes)
         ends = [sign * end for end in made.bounds() if end is not None]
         if ends and min(ends) > 0 and all(sign * change > 0 for change in changes.values()):
-            found.append(f"{named(method)} ({signed(made.value, 2)}{_UNITS[name]})")
+            unit, digits = _UNITS[name]
+            found.append(f"{named(method)} ({signed(made.value, digits)} {unit})")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The paper's mask in closed form: when S · round(1 / S) is nothing, and how ranges that see it drive S there."""
+"""The paper's mask in closed form: when S · round(1 / S) is nothing, and how ranges drive S there."""
 
 import math
 

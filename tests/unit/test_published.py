@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -227,28 +226,6 @@ def test_claims_that_compare_schemes_see_the_rows_of_both_recipes(studies: Studi
     assert len(lines) == 1
     assert "| all | does not hold |" in lines[0]
     assert "With the paper's rounded masks: no collapse shown; with exact ones: no collapse shown" in lines[0]
-
-
-def test_the_words_on_noise_are_those_of_the_rows() -> None:
-    """Two bits of ε, three of σ, one of the mask, and twenty draws: docs/results/noise.md says so."""
-    held = Studies(published.RESULTS)["noise-bits"]
-
-    def loss(scheme: str, metric: str = "nll", **more: str) -> float:
-        return change(held.pairs(training="calibrated", scheme=f"default, {scheme}", **more), metric).value
-
-    assert loss("noise=2") <= loss("noise=8")
-    assert loss("sigma=3") <= loss("sigma=8") + 0.002
-    assert loss("mask=exact", precision="W4A2") < 0.01
-    assert 0.07 < loss("mask=product", precision="W4A2") < 0.09
-    assert 0.05 < loss("mask=product", "ece", precision="W4A2") < 0.07
-    rows = Studies(published.RESULTS)["draws"]
-    for method in ("mcd", "bbb", "sghmc"):
-        for bits in ("float", "W8A8", "W4A4"):
-            twenty, hundred = (
-                statistics.mean(row["nll"] for row in rows.done(method=method, precision=bits, draws=count))
-                for count in (20, 100)
-            )
-            assert abs(twenty - hundred) <= 0.0025, (method, bits)
 
 
 def test_rows_that_are_not_there_are_named(tmp_path: Path) -> None:
