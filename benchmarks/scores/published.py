@@ -1,4 +1,4 @@
-"""Tables and figures of the pages in docs/results (uci, mnist, cifar10, noise), from the CSVs beside them.
+"""Tables and figures of the pages in docs/results, and of how-to-choose, from the CSVs beside them.
 
     python benchmarks/scores/published.py             # print the tables
     python benchmarks/scores/published.py --write     # put them into the pages
@@ -16,9 +16,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import published_choose
 import published_cifar
+import published_float
 import published_mnist
 import published_noise
+import published_readme
 import published_uci
 from published_claims import claims
 from published_numbers import Lines, Missing, Studies
@@ -33,6 +36,14 @@ PAGES: Mapping[str, Mapping[str, Table]] = {
     "mnist": {**published_mnist.TABLES, "claims": partial(claims, page="mnist")},
     "cifar10": {**published_cifar.TABLES, "claims": partial(claims, page="cifar10")},
     "noise": published_noise.TABLES,
+    "float": published_float.TABLES,
+    "how-to-choose": published_choose.TABLES,
+    "README": published_readme.TABLES,
+}
+# pages that do not lie beside the CSVs, from there.
+ELSEWHERE = {
+    "how-to-choose": Path("..") / "how-to-choose.md",
+    "README": Path("..") / ".." / "README.md",
 }
 PLACE = re.compile(r"(<!-- table: (?P<name>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -60,10 +71,14 @@ def _check_places(page: str, text: str) -> None:
         raise BadInput("<!-- table: NAME --> and <!-- end --> must take turns", got, "mend the page's marks")
 
 
+def place_of(page: str, results: Path = RESULTS) -> Path:
+    return results / ELSEWHERE.get(page, Path(f"{page}.md"))
+
+
 def check(results: Path = RESULTS) -> list[str]:
     """The pages that do not say what their rows say."""
     studies = Studies(results)
-    texts = {page: results / f"{page}.md" for page in PAGES if (results / f"{page}.md").exists()}
+    texts = {page: path for page in PAGES if (path := place_of(page, results)).exists()}
     held = {page: path.read_text(encoding="utf-8") for page, path in texts.items()}
     return [page for page, text in held.items() if filled(page, text, studies) != text]
 
@@ -71,7 +86,7 @@ def check(results: Path = RESULTS) -> list[str]:
 def write(results: Path) -> None:
     studies = Studies(results)
     for page in PAGES:
-        path = results / f"{page}.md"
+        path = place_of(page, results)
         if path.exists():
             text = filled(page, path.read_text(encoding="utf-8"), studies)
             path.write_text(text, encoding="utf-8")
