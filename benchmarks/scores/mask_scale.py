@@ -1,10 +1,12 @@
 """The scale S of each product with the paper's mask, and whether the network still answers.
 
     python benchmarks/scores/mask_scale.py --data DIR [--epochs 8] [--seeds 0 1 2]
+    python benchmarks/scores/mask_scale.py --data DIR --ours runs/mnist --paper runs/mnist-paper
 
 MC dropout on MNIST. The paper's mask multiplies an activation by "keep" on the product's own grid,
 S · round(1 / S): nothing once S is 2 or more. Each seed trains LeNet for a few epochs, sets the ranges in
-three ways, trains nothing, and writes a row for each product and width to docs/results/mask-scale.csv:
+three ways, trains nothing, and writes a row for each product and width to docs/results/mask-scale.csv. The
+second line takes the trained networks of studies instead. Ranges are set:
 
 ``once``      all calibration rows are seen before a range is set: the mask multiplies by 1 until then.
 ``batches``   the range is set anew behind every batch of calibration: the next one is seen through the mask.
@@ -25,9 +27,11 @@ import torch
 from torch import Tensor
 
 import qbayes as qb
+from qbayes.errors import BadInput
 from qbayes.quant.layers.elementwise import QuantMaskProduct
 from qbayes.quant.network import QuantNetwork
 from qbayes.quant.quantisation import CALIBRATION_ROWS, network_of
+from qbayes.report.frame import Frame
 from qbayes.training.loop import derived_seed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -49,6 +53,16 @@ def train(task: qb.Task, scheme: str, seed: int, epochs: int) -> qb.NetworkPoste
     few = dataclasses.replace(budget, epochs=epochs, least_steps=0, bf16="auto", channels_last=True)
     network = functools.partial(qb.network, "lenet", task, style=style)
     return qb.fit(network, task, method, few, seed=seed, device="cpu", progress=False)
+
+
+def stored(store: Path, seed: int) -> qb.NetworkPosterior:
+    """The float posterior of MC dropout that a study trained with this seed."""
+    rows = Frame.read(store).where(method="mcd", precision="float", seed=seed).rows
+    if not rows:
+        raise BadInput(
+            f"{store} must have a float run of mcd", f"none of seed {seed}", "run that study first"
+        )
+    return qb.load_posterior(store / "float" / str(rows[0]["float"]))
 
 
 def products(network: QuantNetwork) -> dict[str, QuantMaskProduct]:
@@ -84,8 +98,9 @@ def follow(network: QuantNetwork, task: qb.Task, seed: int) -> None:
         network(x)
 
 
-def rows(task: qb.Task, scheme: str, seed: int, epochs: int) -> Iterator[dict[str, object]]:
-    posterior = train(task, scheme, seed, epochs)
+def rows(
+    task: qb.Task, posterior: qb.NetworkPosterior, scheme: str, seed: int
+) -> Iterator[dict[str, object]]:
     for activation, ranges in itertools.product(ACTIVATIONS, WAYS[scheme]):
         precision = qb.Precision.preset(SCHEMES[scheme][2], weight=8, activation=activation)
         quantized = qb.quantize(
@@ -115,7 +130,6 @@ def rows(task: qb.Task, scheme: str, seed: int, epochs: int) -> Iterator[dict[st
                 "scale": f"{float(product.out.grid()[0]):.5g}",
                 "gain": f"{float(product.gain()):.5g}",
                 "error": f"{error:.4f}",
-                "epochs": epochs,
             }
 
 
@@ -129,6 +143,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the data sets (else QBAYES_DATA)")
     parser.add_argument("--epochs", type=int, default=8)
+    for scheme in SCHEMES:
+        parser.add_argument(f"--{scheme}", type=Path, help="a study's store, whose networks are taken")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=RESULTS / "mask-scale.csv")
     given = parser.parse_args()
@@ -138,7 +154,10 @@ def main() -> None:
         writer = csv.DictWriter[str](file, FIELDS)
         writer.writeheader()
         for seed, scheme in itertools.product(given.seeds, SCHEMES):
-            for row in rows(task, scheme, seed, given.epochs):
+            store: Path | None = getattr(given, scheme)
+            trained = train(task, scheme, seed, given.epochs) if store is None else stored(store, seed)
+            for row in rows(task, trained, scheme, seed):
+                row |= {"epochs": given.epochs if store is None else store.name}
                 writer.writerow(row)
                 print(*row.values(), flush=True)
 

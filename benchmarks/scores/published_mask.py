@@ -56,6 +56,8 @@ class Masked:
     scales: tuple[float, ...]
     gains: tuple[float, ...]
     error: float
+    # epochs of the script's own training, or the study whose network it is.
+    trained: str
 
     @property
     def lost(self) -> bool:
@@ -89,6 +91,7 @@ def _masked(rows: Sequence[Mapping[str, str]]) -> Masked:
         scales=tuple(float(row["scale"]) for row in rows),
         gains=tuple(float(row["gain"]) for row in rows),
         error=float(first["error"]),
+        trained=first["epochs"],
     )
 
 
@@ -102,10 +105,11 @@ def scale(studies: Studies) -> Lines:
         cells = [_cell([one for one in here if one.activation == bits]) for bits in widths]
         if here:
             rows.append([words, *cells])
-    seeds = sorted({one.seed for one in networks})
+    trained = sorted({one.trained for one in networks})
+    told = ", ".join(f"{name} epochs" if name.isdigit() else f"as in `{name}`" for name in trained)
     legend = (
-        f"The largest S of the three products, one number a seed ({len(seeds)} seeds); **bold**: the network "
-        "errs on more than half of the test rows."
+        f"The largest S of the three products, one number a seed; networks trained: {told}. **Bold**: the "
+        "network errs on more than half of the test rows."
     )
     return [*table(["", *(f"W8A{bits}" for bits in widths)], rows), "", legend, "", *rule(networks)]
 
