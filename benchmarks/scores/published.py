@@ -40,11 +40,8 @@ PAGES: Mapping[str, Mapping[str, Table]] = {
     "how-to-choose": published_choose.TABLES,
     "README": published_readme.TABLES,
 }
-# pages that do not lie beside the CSVs, from there.
-ELSEWHERE = {
-    "how-to-choose": Path("..") / "how-to-choose.md",
-    "README": Path("..") / ".." / "README.md",
-}
+# pages that do not lie beside the rows: where they lie from there.
+ELSEWHERE = {"README": "../..", "how-to-choose": ".."}
 PLACE = re.compile(r"(<!-- table: (?P<name>[^>]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -71,14 +68,14 @@ def _check_places(page: str, text: str) -> None:
         raise BadInput("<!-- table: NAME --> and <!-- end --> must take turns", got, "mend the page's marks")
 
 
-def place_of(page: str, results: Path = RESULTS) -> Path:
-    return results / ELSEWHERE.get(page, Path(f"{page}.md"))
+def path_of(results: Path, page: str) -> Path:
+    return (results / ELSEWHERE.get(page, ".") / f"{page}.md").resolve()
 
 
 def check(results: Path = RESULTS) -> list[str]:
     """The pages that do not say what their rows say."""
     studies = Studies(results)
-    texts = {page: path for page in PAGES if (path := place_of(page, results)).exists()}
+    texts = {page: path for page in PAGES if (path := path_of(results, page)).exists()}
     held = {page: path.read_text(encoding="utf-8") for page, path in texts.items()}
     return [page for page, text in held.items() if filled(page, text, studies) != text]
 
@@ -86,7 +83,7 @@ def check(results: Path = RESULTS) -> list[str]:
 def write(results: Path) -> None:
     studies = Studies(results)
     for page in PAGES:
-        path = place_of(page, results)
+        path = path_of(results, page)
         if path.exists():
             text = filled(page, path.read_text(encoding="utf-8"), studies)
             path.write_text(text, encoding="utf-8")

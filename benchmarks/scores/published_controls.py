@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from published_images import ECE, ERROR, NLL, Score, spread
+from published_images import ECE, ERROR, NLL, Score, change_cell, changed, interval_words, spread
 from published_numbers import (
     METHODS,
     NONE,
@@ -10,16 +10,14 @@ from published_numbers import (
     Missing,
     Rows,
     Studies,
-    interval,
     named,
     signed,
     table,
 )
 
-from qbayes.metrics.row_errors import ROW_ERROR
 from qbayes.report.bootstrap import Estimate
 from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, difference, score
+from qbayes.report.pairs import Pair, score
 from qbayes.study.table import CONTROL
 
 BITS = ("W8A8", "W8A7", "W4A4", "W3A3", "W2A2")
@@ -62,18 +60,10 @@ class Controlled:
         return [Pair(pair.quantised, base[pair.unit]) for pair in pairs if pair.unit in base]
 
     def change(self, pairs: Sequence[Pair], one: Score) -> Estimate:
-        """The mean change with the spread over seeds and, where rows record it, over test rows."""
-        name, _, factor, _ = one
-        return difference(self.held.frame, pairs, name).scaled(factor)
+        return changed(self.held, pairs, one)
 
     def cell(self, pairs: Sequence[Pair], one: Score) -> str:
-        return interval(self.change(pairs, one), one[3])
-
-    def interval_words(self) -> str:
-        """What the intervals of this study hold."""
-        if any(name.startswith(ROW_ERROR) for row in self.held.frame.rows for name in row):
-            return "95 % interval over seeds and test rows"
-        return "95 % interval over the seeds alone (these rows record no errors over test rows)"
+        return change_cell(self.held, pairs, one)
 
 
 def controls(studies: Studies, study: str = "mnist") -> Lines:
@@ -119,7 +109,7 @@ def _line(found: Controlled, words: str, pairs: Sequence[Pair]) -> list[str]:
 
 def _legend(found: Controlled) -> Lines:
     said = (
-        f"Change to float, paired, with its {found.interval_words()}. *Calibrated* sets the ranges and "
+        f"Change to float, paired, with its {interval_words(found.held)}. *Calibrated* sets the ranges and "
         "trains nothing, *labels* trains on the training labels, *distilled* on the float network's own "
         "predictions."
     )
@@ -141,17 +131,20 @@ def cost(studies: Studies, study: str = "mnist") -> Lines:
     for method in held.present("method", METHODS):
         floats = held.floats(method=method)
         scores = [spread(floats, one) for one in (ERROR, NLL, ECE)]
-        rows.append([named(method), "float", _kilobytes(floats), str(len(floats)), *scores])
+        rows.append([named(method), "float", _kilobytes(floats), str(len(floats)), *scores, NONE])
         for bits in BITS:
             pairs = found.bits(method, bits, "trained")
             if pairs:
                 line = [found.cell(pairs, one) for one in (ERROR, NLL, ECE)]
                 sizes = _kilobytes([pair.quantised for pair in pairs])
+                control = found.control(method, bits, "trained")
+                line.append(found.cell(control, NLL) if control else NONE)
                 rows.append(["", bits, sizes, str(len(pairs)), *line])
-    head = ["", "bits", "kB", "seeds", "error, % or points", "NLL", "ECE, % or points"]
+    head = ["", "bits", "kB", "seeds", "error, % or points", "NLL", "ECE, % or points", "NLL of the control"]
     legend = (
         f"Float: mean and deviation over the seeds. Bits: the change to float, paired, with its "
-        f"{found.interval_words()}; fine-tuned on labels, scored on integers only."
+        f"{interval_words(found.held)}; fine-tuned on labels, scored on integers only. The control is the "
+        "float network with the same fine-tuning: what it gains is the training's."
     )
     return [*table(head, rows), "", legend, "", *_most(found)]
 

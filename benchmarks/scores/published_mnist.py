@@ -12,7 +12,7 @@ from published_images import MNIST
 from published_numbers import Lines, Studies
 
 TABLES: Mapping[str, Callable[[Studies], Lines]] = {
-    **{name: made for name, made in MNIST.tables.items() if name not in ("scores", "calibrated")},
+    **MNIST.tables,
     **published_made.tables("mnist", "mnist-mask", "mnist-paper"),
     **published_controls.TABLES,
     **published_bounds.TABLES,

@@ -14,19 +14,18 @@ from qbayes.report.pairs import Pair, score
 
 # float errors on CIFAR-10 in per cent, read off the poster of the paper's authors.
 PAPERS = {"pointwise": 8.13, "mcd": 7.22, "bbb": 8.27, "sghmc": 7.70}
+Three = tuple[float, float, float]
 # the recipe of each method among the float rows of CIFAR-10.
 RECIPES = {"pointwise": "pointwise", "mcd": "mcd", "bbb": "bbb from pointwise", "sghmc": "sghmc"}
 
 
 def floats(studies: Studies) -> Lines:
     """Error, NLL and ECE of the four methods in float."""
-    held = studies["mnist"]
-    mnist = [_three(held.floats(method=method)) for method in METHODS]
-    seeds = min(len(held.floats(method=method)) for method in METHODS)
+    seeds = min(len(studies["mnist"].floats(method=method)) for method in METHODS)
     cifar = _cifar(studies)
     rows = [
-        [f"MNIST, LeNet, {seeds} seeds", *mnist],
-        ["CIFAR-10, slim ResNet-18, one seed", *(_three([cifar[method]]) for method in METHODS)],
+        [f"MNIST, LeNet, {seeds} seeds", *map(_written, mnist_floats(studies).values())],
+        ["CIFAR-10, slim ResNet-18, one seed", *(_written(_three([cifar[method]])) for method in METHODS)],
         ["the paper's CIFAR-10 error", *(f"{number(PAPERS[method], 2)} %" for method in METHODS)],
     ]
     worse = [named(method) for method in METHODS if 100 * float(cifar[method]["error"]) > PAPERS[method]]
@@ -43,8 +42,18 @@ def _cifar(studies: Studies) -> dict[str, Row]:
     return {method: found[recipe] for method, recipe in RECIPES.items()}
 
 
-def _three(rows: Sequence[Row]) -> str:
+def mnist_floats(studies: Studies) -> dict[str, Three]:
+    """Error, NLL and ECE of each method, the mean over the seeds of the study."""
+    return {method: _three(studies["mnist"].floats(method=method)) for method in METHODS}
+
+
+def _three(rows: Sequence[Row]) -> Three:
     error, nll, ece = (mean(float(row[name]) for row in rows) for name in ("error", "nll", "ece"))
+    return error, nll, ece
+
+
+def _written(numbers: Three) -> str:
+    error, nll, ece = numbers
     return f"{number(100 * error, 2)} % / {number(nll, 4)} / {number(100 * ece, 2)} %"
 
 
