@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from published_numbers import NONE, Lines, Missing, Rows, Studies, table
+from published_numbers import METHODS, NONE, Lines, Missing, Rows, Studies, named, table
 
 COLUMNS = ("device", "processor", "commit")
+EPOCHS = "axis:quantise.epochs"
 
 
 def made(studies: Studies, names: Sequence[str]) -> Lines:
@@ -18,15 +19,32 @@ def made(studies: Studies, names: Sequence[str]) -> Lines:
             f"[{name}]({name}.csv)",
             _runs(found),
             _seeds(found),
+            _epochs(found),
             *(_values(found, one) for one in COLUMNS),
             _cost(found),
         ]
         for name, found in held.items()
     ]
-    head = ["study", "runs", "seeds", *COLUMNS, "what its file says it costs"]
+    head = ["study", "runs", "seeds", "epochs of fine-tuning", *COLUMNS, "what its file says it costs"]
     missing = [f"`{name}`" for name in names if name not in studies]
     legend = f"Rows of {', '.join(missing)} are not there yet." if missing else "No planned study is missing."
-    return [*table(head, rows), "", legend]
+    return [*table(head, rows), "", " ".join([legend, *_doubts(held)])]
+
+
+def _doubts(held: Mapping[str, Rows]) -> Lines:
+    """What rows cannot be judged for, because of how they were made."""
+    said: Lines = []
+    for name, found in held.items():
+        if len(found.frame.values("seed")) == 1:
+            said.append(f"`{name}` has one seed: no interval, and no verdict on it, can be given.")
+        for column in COLUMNS:
+            values = {row.get(column) for row in found.frame.rows}
+            if len(values) > 1:
+                said.append(
+                    f"Rows of `{name}` come from {len(values)} values of {column}: a difference between two "
+                    "of them may be that."
+                )
+    return said
 
 
 def _runs(found: Rows) -> str:
@@ -44,6 +62,18 @@ def _values(found: Rows, column: str) -> str:
     values = sorted({str(row[column]) for row in found.frame.rows if row.get(column)})
     short = [value[:7] if column == "commit" else value for value in values]
     return ", ".join(dict.fromkeys(short)) or "not recorded"
+
+
+def _epochs(found: Rows) -> str:
+    """Epochs of fine-tuning by method, where the study varies them; of sghmc those of each member."""
+    epochs = {
+        method: sorted({int(row[EPOCHS]) for row in found.done(method=method) if row.get(EPOCHS)})
+        for method in found.present("method", METHODS)
+    }
+    written = {method: ", ".join(map(str, some)) for method, some in epochs.items() if some}
+    if len(written) == len(epochs) and len(set(written.values())) == 1:
+        return next(iter(written.values()))
+    return "; ".join(f"{named(method)} {some}" for method, some in written.items()) or "not varied"
 
 
 def _cost(found: Rows) -> str:

@@ -220,6 +220,18 @@ def test_runs_that_failed_or_wait_are_counted(tmp_path: Path) -> None:
     assert "| 1, 1 failed, 3 left | 0 |" in line
 
 
+def test_rows_of_two_commits_or_machines_or_one_seed_say_so(tmp_path: Path) -> None:
+    rows = [row(commit="a" * 40, device="cpu"), row(bits=(8, 8), commit="b" * 40, device="cuda")]
+    publish(frame_of(rows, name="mnist"), tmp_path / "mnist.csv")
+    said = made(Studies(tmp_path), ("mnist",))[-1]
+    assert "`mnist` has one seed" in said
+    assert "come from 2 values of commit" in said
+    assert "come from 2 values of device" in said
+    both = [row(seed=seed, commit="a" * 40, device="cpu") for seed in range(2)]
+    publish(frame_of(both, name="mnist"), tmp_path / "mnist.csv")
+    assert made(Studies(tmp_path), ("mnist",))[-1] == "No planned study is missing."
+
+
 # ---- the scale of the mask
 
 
