@@ -171,7 +171,7 @@ def _lost(networks: Sequence[Masked]) -> str:
 
 def _most(networks: Sequence[Masked], *, lost: bool) -> str:
     found = [one.largest for one in networks if one.lost == lost]
-    return number((min if lost else max)(found), 2) if found else NONE
+    return number((min if lost else max)(found), 3) if found else NONE
 
 
 TABLES: Mapping[str, Callable[[Studies], Lines]] = {"scale": scale, "masks": masks}
