@@ -4,6 +4,7 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 
+import published_digits
 import published_float
 from published_controls import BITS, Controlled
 from published_images import ECE, ERROR, NLL, Score
@@ -95,4 +96,5 @@ TABLES: Mapping[str, Callable[[Studies], Lines]] = {
     "bits": bits,
     "rates": rates,
     "mnist": published_float.mnist,
+    **published_digits.TABLES,
 }
