@@ -14,6 +14,8 @@ COLUMNS: tuple[Score, ...] = (ERROR, NLL, ECE)
 
 def recipe(studies: Studies) -> Lines:
     """Every candidate, one seed, scored on rows that no training saw and that are no test rows."""
+    if NAME not in studies:
+        return [f"The rows of `{NAME}` are not there yet: the epochs of these rows were not chosen by them."]
     held = studies[NAME]
     rows = []
     for method in held.present("method", METHODS):

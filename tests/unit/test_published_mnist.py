@@ -202,6 +202,12 @@ def test_rows_without_a_control_say_so(today: Studies, tmp_path: Path) -> None:
     assert "are not there yet" in made(Studies(tmp_path), ("mnist", "mnist-mask"))[-1]
 
 
+def test_a_recipe_that_was_not_run_is_no_reason(tmp_path: Path) -> None:
+    assert recipe(Studies(tmp_path)) == [
+        "The rows of `mnist-recipe` are not there yet: the epochs of these rows were not chosen by them."
+    ]
+
+
 def test_a_study_without_shifts_is_refused(tmp_path: Path) -> None:
     rows = [*classified("mcd"), *classified("mcd", (8, 7))]
     publish(frame_of(rows, name="mnist"), tmp_path / "mnist.csv")
