@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from published_images import AUROC, ECE, ERROR, NLL, Score, spread
 from published_numbers import METHODS, NONE, Lines, Studies, named, table
 
-from qbayes.report.frame import Row, natural
+from qbayes.report.frame import Row
 
 NAME = "digits-choices"
 # the option of a method that its rows vary, and how it is written.
@@ -29,7 +29,7 @@ def digits(studies: Studies) -> Lines:
     held = studies[NAME]
     found: dict[tuple[str, str], list[Row]] = {}
     for method in held.present("method", METHODS):
-        ordered = sorted(held.done(method=method), key=lambda row: natural(_written(row)))
+        ordered = sorted(held.done(method=method), key=_values)
         for row in ordered:
             found.setdefault((method, _written(row)), []).append(row)
     rows = []
@@ -49,9 +49,14 @@ def digits(studies: Studies) -> Lines:
     return [*table(head, rows), "", legend]
 
 
+def _values(row: Row) -> tuple[float, ...]:
+    names = (f"axis:method.{name}" for name, _ in OPTIONS.get(str(row["method"]), ()))
+    return tuple(float(row[name]) for name in names if row.get(name) is not None)
+
+
 def _written(row: Row) -> str:
-    said = ((words, row.get(f"axis:method.{name}")) for name, words in OPTIONS.get(str(row["method"]), ()))
-    return ", ".join(f"{words} {value:g}" for words, value in said if value is not None)
+    said = zip(OPTIONS.get(str(row["method"]), ()), _values(row), strict=False)
+    return ", ".join(f"{words} {value:g}" for (_, words), value in said)
 
 
 def _cell(rows: Sequence[Row], one: Score) -> str:

@@ -168,6 +168,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
         uci=[*uci_rows(folds=3, precisions=equal), *first_layers(uci_rows(folds=3, precisions=[(4, 4)]))],
         uci_paper=paper_rows(uci_rows(folds=2, seeds=range(2))),
         mnist=image_rows(),
+        digits_choices=image_rows("digits", precisions=()),
         mnist_paper=paper_rows(image_rows(precisions=PAPER)),
         cifar10=[*objects(), *by_layer(objects(precisions=[(4, 4), (3, 3)]))],
         cifar10_gpu_paper=paper_rows(objects(precisions=PAPER)),
