@@ -151,7 +151,7 @@ def main() -> None:
     torch.set_num_threads(1)
     task = qb.load_task("mnist", given.data, confusion=False)
     with given.out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter[str](file, FIELDS)
+        writer = csv.DictWriter[str](file, FIELDS, lineterminator="\n")
         writer.writeheader()
         for seed, scheme in itertools.product(given.seeds, SCHEMES):
             store: Path | None = getattr(given, scheme)

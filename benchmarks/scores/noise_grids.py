@@ -86,7 +86,7 @@ def main() -> None:
     torch.set_num_threads(1)
     task = qb.load_task("digits")
     with given.out.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter[str](file, FIELDS)
+        writer = csv.DictWriter[str](file, FIELDS, lineterminator="\n")
         writer.writeheader()
         for seed in given.seeds:
             writer.writerows(rows(task, seed))
