@@ -1,5 +1,4 @@
-"""Tables and figures of the pages in docs/results (uci, mnist, cifar10, noise), from the CSVs beside them;
-and what README and docs/how-to-choose.md say of CIFAR-10.
+"""Tables and figures of the pages in docs/results, of README and of how-to-choose, from the CSVs beside them.
 
     python benchmarks/scores/published.py             # print the tables
     python benchmarks/scores/published.py --write     # put them into the pages
@@ -18,10 +17,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import published_choose
 import published_cifar
 import published_cifar_words
-import published_images
+import published_float
+import published_mnist
 import published_noise
+import published_readme
 import published_uci
 from published_claims import claims
 from published_numbers import Lines, Missing, Studies
@@ -33,11 +35,12 @@ RESULTS, IMAGES = DOCS / "results", DOCS / "images" / "results"
 Table = Callable[[Studies], Lines]
 PAGES: Mapping[str, Mapping[str, Table]] = {
     "uci": {**published_uci.TABLES, "claims": partial(claims, page="uci")},
-    "mnist": {**published_images.MNIST.tables, "claims": partial(claims, page="mnist")},
+    "mnist": {**published_mnist.TABLES, "claims": partial(claims, page="mnist")},
     "cifar10": published_cifar.TABLES,
     "noise": published_noise.TABLES,
-    "README": published_cifar_words.README,
-    "how-to-choose": published_cifar_words.HOW_TO_CHOOSE,
+    "float": published_float.TABLES,
+    "README": {**published_cifar_words.README, **published_readme.TABLES},
+    "how-to-choose": {**published_choose.TABLES, **published_cifar_words.HOW_TO_CHOOSE},
 }
 # pages that do not lie beside the rows: where they lie from there.
 ELSEWHERE = {"README": "../..", "how-to-choose": ".."}

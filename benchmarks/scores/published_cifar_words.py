@@ -21,6 +21,7 @@ from published_numbers import (
     signed,
     table,
 )
+from published_readme import mnist_floats
 
 from qbayes.report.frame import Row
 from qbayes.report.pairs import score
@@ -35,7 +36,7 @@ Numbers = Mapping[str, tuple[float, float, float]]
 def float_table(studies: Studies) -> Lines:
     """Error, NLL and ECE in float; of CIFAR-10 by the studies' rows, until then by those of before."""
     before = studies.folder / FLOAT_ROWS
-    found: dict[str, Numbers] = {"MNIST, LeNet": _of_table(before, "mnist")}
+    found: dict[str, Numbers] = {"MNIST, LeNet": mnist_floats(studies)}
     of_studies = {network: _of_study(studies, network) for network in NETWORKS}
     slim = of_studies[SLIM] or _of_table(before, "cifar10")
     found[f"CIFAR-10, {SLIM.words}"] = slim
@@ -47,9 +48,9 @@ def float_table(studies: Studies) -> Lines:
         "the paper's CIFAR-10 error", *(f"{number(PAPERS_FLOAT[method], 2)} %" for method in METHODS)
     ])  # fmt: skip
     head = ["error / NLL / ECE", *map(named, METHODS)]
-    where = "one seed, on one H200"
-    if of_studies[SLIM] is not None:
-        where = "MNIST one seed on one H200, CIFAR-10 the mean over its seeds on two cores"
+    seeds = min(len(studies["mnist"].floats(method=method)) for method in METHODS)
+    cifar = "one seed" if of_studies[SLIM] is None else "the mean over its seeds"
+    where = f"MNIST the mean of {seeds} seeds, CIFAR-10 {cifar}"
     links = "([more](docs/results/float.md), [CIFAR-10](docs/results/cifar10.md), [UCI](docs/results/uci.md))"
     said = f"Float results, 20 draws, {where} {links}:"
     return [said, "", *table(head, rows), "", _beside_the_paper(slim)]

@@ -45,6 +45,12 @@ SHIFTS = ("rotation", "brightness", "horizontal shift")
 ECE_UNDER_SHIFT = tuple(
     Picture("shifts", shift.replace(" ", "_"), {"shift": shift, "metric": "ECE"}) for shift in SHIFTS
 )
+# with these, the paper's Figures 10 b, 13 and 14 a, b, d: float beside W8A7.
+OTHERS_UNDER_SHIFT = tuple(
+    Picture("shifts", f"{shift.replace(' ', '_')}-{metric}", {"shift": shift, "metric": label})
+    for shift in SHIFTS
+    for metric, label in (("error", "error"), ("nll", "NLL"), ("entropy", "entropy"))
+)
 
 
 def _of_rows(*precisions: str) -> tuple[Picture, ...]:
@@ -84,12 +90,14 @@ PICTURES: Mapping[str, Sequence[Picture]] = {
         Picture("weight_bits"),
         Picture("detection", where={"over": "equal bits"}),
         *ECE_UNDER_SHIFT,
+        *OTHERS_UNDER_SHIFT,
         Picture("weight_spread"),
     ),
     "mnist-paper": (
         Picture("activation_bits"),
         Picture("weight_bits"),
         *ECE_UNDER_SHIFT,
+        *OTHERS_UNDER_SHIFT,
         Picture("weight_spread"),
         *_of_rows("float", "W8A4"),
     ),

@@ -13,19 +13,19 @@ from published_numbers import (
     Missing,
     Rows,
     Studies,
-    change,
     interval,
     mean_and_deviation,
     named,
     number,
     plus_minus,
-    signed,
     table,
 )
 
-from qbayes.report.cells import has_collapsed, plain_scheme
+from qbayes.metrics.row_errors import ROW_ERROR
+from qbayes.report.bootstrap import Estimate
+from qbayes.report.cells import has_collapsed
 from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, score
+from qbayes.report.pairs import Pair, difference, score
 
 # name, label, factor, digits
 Score = tuple[str, str, float, int]
@@ -36,12 +36,6 @@ PER_BATCH: Score = ("ece_per_batch", "ECE by batches, %", 100, 2)
 PER_LARGE_BATCH: Score = ("ece_per_batch_1024", "ECE by batches of 1024, %", 100, 2)
 AUROC: Score = ("confusion/auroc", "AUROC", 1, 4)
 SCORES = (ERROR, NLL, ECE, AUROC)
-MASKS = {
-    "default": "ours, mask of one bit",
-    "default, mask=product": "ours, mask on the product's grid",
-    "paper": "the paper's, mask on the product's grid",
-    "paper, mask=exact": "the paper's, mask of one bit",
-}
 
 
 @dataclass(frozen=True)
@@ -60,13 +54,10 @@ class ImagePage:
     def tables(self) -> Mapping[str, Callable[[Studies], Lines]]:
         return {
             "float": self.float_table,
-            "scores": self.scores,
             "grid": self.grid,
             "uncertainty": self.uncertainty,
-            "calibrated": self.calibrated,
             "paper": self.paper,
             "batches": self.batches,
-            "masks": self.masks,
         }
 
     def float_table(self, studies: Studies) -> Lines:
@@ -82,10 +73,6 @@ class ImagePage:
         )
         return [*table(["", *(label for _, label, _, _ in SCORES)], rows), "", legend]
 
-    def scores(self, studies: Studies) -> Lines:
-        """Paired differences to float of what is right and of how well it is known, at equal bits."""
-        return differences_table(studies[self.ours], SCORES, EQUAL)
-
     def grid(self, studies: Studies) -> Lines:
         """The same over activation bits and over weight bits."""
         return differences_table(studies[self.ours], SCORES, (*ACTIVATIONS, *WEIGHTS))
@@ -99,28 +86,6 @@ class ImagePage:
             ("confusion/mutual_information", f"mutual information, {self.confusion}", 1, 3),
         )
         return differences_table(studies[self.ours], columns, EQUAL)
-
-    def calibrated(self, studies: Studies) -> Lines:
-        """Calibration only beside fine-tuning."""
-        ours = studies[self.ours]
-        widths = [bits for bits in EQUAL if ours.pairs(training="calibrated", precision=bits)]
-        if not widths:
-            return ["No run of this table was calibrated only."]
-        rows = []
-        for method in ours.present("method", METHODS):
-            for training in ("calibrated", "trained"):
-                cells = []
-                for bits in widths:
-                    pairs = ours.pairs(method=method, precision=bits, training=training)
-                    parts = [(ERROR, 2), (NLL, 3), (ECE, 2)]
-                    cells.append(
-                        " / ".join(
-                            signed(change(pairs, one[0], one[2]).value, digits) for one, digits in parts
-                        )
-                    )
-                rows.append([named(method) if training == "calibrated" else "", training, *cells])
-        legend = "Mean change to float: error in points / NLL in nat / ECE in points."
-        return [*table(["", "", *widths], rows), "", legend]
 
     def paper(self, studies: Studies) -> Lines:
         """The paper's grid with its own recipe."""
@@ -157,23 +122,6 @@ class ImagePage:
             raise Missing("neither recipe has rows")
         return table(head, rows)
 
-    def masks(self, studies: Studies) -> Lines:
-        """MC dropout over activation bits, with the paper's arithmetic of the mask and with one bit."""
-        schemes: dict[str, Mapping[str, list[Pair]]] = {}
-        for study in (self.ours, self.papers):
-            for scheme, by_bits in (_by_scheme(studies[study]) if study in studies else {}).items():
-                schemes.setdefault(scheme, by_bits)
-        if not schemes:
-            raise Missing("no rows of mcd")
-        widths = [bits for bits in ACTIVATIONS if any(bits in by_bits for by_bits in schemes.values())]
-        rows = [
-            [words, *(_mask_cell(schemes[scheme].get(bits, [])) for bits in widths)]
-            for scheme, words in MASKS.items()
-            if scheme in schemes
-        ]
-        legend = "Error of `mcd` in per cent, mean over the seeds (runs that collapsed)."
-        return [*table(["scheme", *widths], rows), "", legend]
-
 
 def differences_table(held: Rows, columns: Sequence[Score], widths: Sequence[str]) -> Lines:
     """Changes to float by method and width, with their intervals."""
@@ -182,14 +130,37 @@ def differences_table(held: Rows, columns: Sequence[Score], widths: Sequence[str
         for place, bits in enumerate(held.present("precision", widths)):
             pairs = held.pairs(method=method, precision=bits)
             if pairs:
-                cells = [_difference(pairs, one) for one in columns]
+                cells = [_difference(held, pairs, one) for one in columns]
                 rows.append(["" if place else named(method), bits, *cells])
     head = ["", "bits", *(label.replace(", %", ", points") for _, label, _, _ in columns)]
-    legend = (
-        f"Change to float, paired, with its 95 % interval over the {len(held.frame.values('seed'))} seeds "
-        "(Student's t: with three seeds 2.5 times their deviation on each side)."
-    )
-    return [*table(head, rows), "", legend]
+    return [*table(head, rows), "", f"Change to float, paired, with its {interval_words(held)}."]
+
+
+def interval_words(held: Rows) -> str:
+    """What the intervals of a study hold: rows of before their errors were recorded know the seeds alone."""
+    if any(name.startswith(ROW_ERROR) for row in held.frame.rows for name in row):
+        return "95 % interval over seeds (Student's t) and test rows"
+    return "95 % interval over the seeds alone (Student's t; these rows record no errors over test rows)"
+
+
+def changed(held: Rows, pairs: Sequence[Pair], one: Score) -> Estimate:
+    """The mean change with the spread over seeds and, where rows record it, over test rows."""
+    name, _, factor, _ = one
+    return difference(held.frame, pairs, name).scaled(factor)
+
+
+def change_cell(held: Rows, pairs: Sequence[Pair], one: Score) -> str:
+    """The change and its interval; one that seeds alone leave without a width is no certainty."""
+    if one[0].endswith("mutual_information") and all(one_of(pair) for pair in pairs):
+        return NONE
+    made = interval(changed(held, pairs, one), one[3])
+    low, _, high = made.partition(" [")[2].rstrip("]").partition(", ")
+    return f"{made.partition(' ')[0]} [seeds agree]" if low and low == high else made
+
+
+def one_of(pair: Pair) -> bool:
+    """Whether a run has but one network: its draws do not differ."""
+    return pair.quantised["method"] == "pointwise"
 
 
 def spread(rows: Sequence[Row], one: Score) -> str:
@@ -204,32 +175,14 @@ def _published(numbers: Mapping[str, float], one: Score) -> str:
     return number(factor * numbers[name], digits - 1) if name in numbers else NONE
 
 
-def _difference(pairs: Sequence[Pair], one: Score) -> str:
-    name, _, factor, digits = one
-    if not all(pair.has(name) for pair in pairs):
-        return NONE
-    return interval(change(pairs, name, factor), digits)
+def _difference(held: Rows, pairs: Sequence[Pair], one: Score) -> str:
+    return change_cell(held, pairs, one) if all(pair.has(one[0]) for pair in pairs) else NONE
 
 
 def _rows(held: Rows, method: str, bits: str) -> list[Row]:
     if bits == "float":
         return held.floats(method=method)
     return [pair.quantised for pair in held.pairs(method=method, precision=bits)]
-
-
-def _by_scheme(held: Rows) -> dict[str, dict[str, list[Pair]]]:
-    found: dict[str, dict[str, list[Pair]]] = {}
-    for pair in held.pairs(scheme=held.frame.values("scheme"), method="mcd"):
-        of_scheme = found.setdefault(plain_scheme(str(pair.quantised["scheme"])), {})
-        of_scheme.setdefault(str(pair.quantised["precision"]), []).append(pair)
-    return found
-
-
-def _mask_cell(pairs: Sequence[Pair]) -> str:
-    if not pairs:
-        return NONE
-    mean, _ = mean_and_deviation([100 * score(pair.quantised, "error") for pair in pairs])
-    return f"{number(mean, 2)} ({sum(map(has_collapsed, pairs))} of {len(pairs)})"
 
 
 # Error, NLL and ECE in float, as the literature reports them.

@@ -46,7 +46,7 @@ class QatRecipe:
         return Budget.from_options({**self.budget, "learning_rate": rate}, **overrides)
 
 
-# Found by measurement (docs/results/integers.md; for regression on held-out rows of the UCI sets), and the
+# Found by measurement (docs/how-to-choose.md; for regression on held-out rows of the UCI sets), and the
 # paper's. ``PRESET/KIND`` goes before, and what a data set has of its own before that.
 QAT_RECIPES: Mapping[str, QatRecipe] = {
     "default": QatRecipe(
