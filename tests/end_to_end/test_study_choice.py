@@ -178,9 +178,7 @@ def test_runs_without_any_candidate_say_why(data: Path, tmp_path: Path) -> None:
         ("validaton = 0.2", "did you mean 'validation'"),
         ('by = "ece"', "the score to choose by must be a known name"),
         ("validation = 1.5, " + "method = {weight_decay = [0.0, 1.0]}", "above 0 and below 1"),
-        ("validation = 0.2", "among 2 to 100 candidates"),
         ("method = {weight_decay = 0.1}", "choose.method.weight_decay must be a list"),
-        ("method = {weight_decay = [0.1]}", "among 2 to 100 candidates"),
         ("method = {name = ['mcd', 'bbb']}", "stay with the run's method"),
         ("epochs = [1, 2]", "the key of choose must be a known name"),
     ],
@@ -194,6 +192,8 @@ def test_a_choice_that_cannot_be_is_refused_where_it_is_read(choose: str, messag
     ("choose", "message"),
     [
         ("validation = 0.2, method = {rate = [0.1, 0.2]}", "rate"),
+        ("validation = 0.2", "among 2 to 100 candidates"),
+        ("validation = 0.2, method = {weight_decay = [0.1]}", "among 2 to 100 candidates"),
         ("validation = 0.2, training = {epochs = [0, 1]}", "float training needs an epoch"),
         ("method = {weight_decay = [0.0, 1.0]}", "a choice must have held-out rows"),
         ('by = "error", validation = 0.2, method = {weight_decay = [0.0, 1.0]}', "a score of regression"),

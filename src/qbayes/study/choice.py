@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbayes.errors import BadInput
-from qbayes.study.sections import BY, CHOOSE, FLOAT, OF_CHOICE, SCORES_OF, VALIDATION, named
+from qbayes.study.sections import BY, CHOOSE, FLOAT, MOST_CANDIDATES, OF_CHOICE, SCORES_OF, VALIDATION, named
 from qbayes.study.table import CANDIDATE, CHOSEN
 
 Section = Mapping[str, Any]
@@ -52,8 +52,15 @@ def is_candidate(run: Section) -> bool:
 
 
 def candidates(run: Section) -> list[Candidate]:
-    """The grid of a run's choice, in the order in which it is written."""
+    """The grid of a run's choice, in the order in which it is written; refused where it is none."""
     choose = run[CHOOSE]
+    count = math.prod(len(values) for section in OF_CHOICE for values in choose.get(section, {}).values())
+    if not 2 <= count <= MOST_CANDIDATES:
+        raise BadInput(
+            f"a choice must be among 2 to {MOST_CANDIDATES} candidates",
+            f"{count}",
+            "write choose = {method = {rate = [0.05, 0.1]}}, for example",
+        )
     grids = [list(_products(choose.get(section, {}))) for section in OF_CHOICE]
     return [Candidate(dict(zip(OF_CHOICE, parts, strict=True))) for parts in itertools.product(*grids)]
 

@@ -6,7 +6,6 @@ functions below it turn sections into the values that the verbs take.
 
 import dataclasses
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -67,7 +66,7 @@ SCORES_OF: Mapping[str, tuple[str, ...]] = {
     "regression": ("nll", "rmse", "crps"),
     "classification": ("nll", "error", "brier"),
 }
-_MOST_CANDIDATES = 100
+MOST_CANDIDATES = 100
 _LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
 _OPTIONS_OF_NPZ = ("kind", "validation", "seed", "standardize", "labels", "input_range", "shifts")
 # what build_network gives a factory besides the options.
@@ -190,12 +189,14 @@ def _check_choose(value: Any) -> None:
             f"{share!r}",
             "write validation = 0.1",
         )
-    if given:
-        _check_grid({section: table(given.get(section, {}), f"{CHOOSE}.{section}") for section in OF_CHOICE})
+    _check_grid({section: table(given.get(section, {}), f"{CHOOSE}.{section}") for section in OF_CHOICE})
 
 
 def _check_grid(grid: Mapping[str, Mapping[str, Any]]) -> None:
-    """Whether each candidate is one that its method takes, is checked where the runs are planned."""
+    """How many candidates there are, and what a method takes, is checked where the runs are planned.
+
+    [run] may say how is chosen, and the axes among what.
+    """
     for section, lists in grid.items():
         for key, values in lists.items():
             where = f"{CHOOSE}.{section}.{key}"
@@ -205,13 +206,6 @@ def _check_grid(grid: Mapping[str, Mapping[str, Any]]) -> None:
                 raise BadInput(
                     f"{where} must be a list of values", f"{values!r}", f"write {key} = [0.1, 0.2]"
                 )
-    count = math.prod(len(values) for lists in grid.values() for values in lists.values())
-    if not 2 <= count <= _MOST_CANDIDATES:
-        raise BadInput(
-            f"a choice must be among 2 to {_MOST_CANDIDATES} candidates",
-            f"{count}",
-            "write choose = {method = {rate = [0.05, 0.1]}}, for example",
-        )
 
 
 def _check_threads(value: Any) -> None:
