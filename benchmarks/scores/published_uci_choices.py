@@ -17,7 +17,8 @@ QUANTISE = "axis:quantise."
 
 
 def candidates(held: Rows) -> Lines:
-    """Of each candidate the mean held-out score over all splits, and how often it was the best of its split."""
+    """Of each candidate the mean held-out score over all splits, and how often it was the best of its "
+    "split."""
     rows = held.frame.candidates
     if not rows:
         raise Missing("no candidates")
@@ -51,7 +52,8 @@ def candidates(held: Rows) -> Lines:
         "failed",
     ]
     legend = (
-        "NLL on the held-out tenth of the training rows, mean over the splits (finite ones), and in how many of the "
+        "NLL on the held-out tenth of the training rows, mean over the splits (finite ones), and in how "
+        "many of the "
         "splits of all tables the candidate had the lowest. No test row is in this table."
     )
     return [*table(head, lines), "", legend]
@@ -99,14 +101,16 @@ def ablation(held: Rows) -> Lines:
     head = ["recipe", *(f"{bits}, {named(method)}" for bits in widths for method in methods)]
     splits, sets = len(held.frame.values("fold")), len(held.tasks())
     legend = (
-        f"Change of the RMSE to float in per cent, mean over {sets} sets ({splits} splits each; few, so that only "
-        "large differences count). Each row has one factor of the other recipe, or the whole of its fine-tuning."
+        f"Change of the RMSE to float in per cent, mean over {sets} sets ({splits} splits each; few, so "
+        "that only "
+        "large differences count). Each row has one factor of the other recipe, or the whole of its "
+        "fine-tuning."
     )
     return [*table(head, lines), "", legend]
 
 
 def _all_pairs(held: Rows) -> list[Pair]:
-    schemes = [name for name in map(str, held.frame.values("scheme"))]
+    schemes = list(map(str, held.frame.values("scheme")))
     trained = ("trained", "labels", "imitation", "calibrated")
     return [pair for training in trained for pair in held.pairs(training=training, scheme=schemes)]
 

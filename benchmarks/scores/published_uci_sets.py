@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from published_numbers import Missing, Rows, change, interval, number, ratio, signed
+from published_numbers import METHODS, NONE, Rows, change, interval, number, ratio, signed
 
 from qbayes.report.bootstrap import Estimate
 from qbayes.report.frame import Row
@@ -14,22 +14,26 @@ from qbayes.study.table import CONTROL
 
 Measure = Callable[[Sequence[Pair]], Estimate]
 FIRST_LAYER = "overrides={'hidden.0': {'weight': 8}}"
-RMSE, NLL = "RMSE, %", "NLL, nat"
+RMSE, NLL, COVERAGE = "RMSE, %", "NLL, nat", "coverage, points"
 # how a change of each score is measured, and its digits.
 MEASURES: Mapping[str, tuple[int, Measure]] = {
     RMSE: (1, lambda pairs: ratio(pairs, "rmse")),
     NLL: (3, lambda pairs: change(pairs, "nll")),
     "CRPS, %": (1, lambda pairs: ratio(pairs, "crps")),
-    "coverage, points": (1, lambda pairs: change(pairs, "coverage_90", 100)),
+    COVERAGE: (1, lambda pairs: change(pairs, "coverage_90", 100)),
 }
 NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What something costs on each set, with intervals over its splits."""
+    """What something costs on each set, with intervals over its splits.
+
+    ``either`` says that a change in either direction is a loss.
+    """
 
     sets: Mapping[str, Estimate]
+    either: bool = False
 
     @property
     def mean(self) -> Estimate:
@@ -42,7 +46,8 @@ class Cost:
     @property
     def worst(self) -> tuple[float, str]:
         """The largest loss, and the set."""
-        return max((one.value, task) for task, one in self.sets.items())
+        changes = [(one.value, task) for task, one in self.sets.items()]
+        return max(changes, key=lambda one: abs(one[0]) if self.either else one[0])
 
     def text(self, digits: int) -> str:
         """``median / mean / worst``."""
@@ -61,7 +66,8 @@ class Cost:
 def cost_of(pairs: Mapping[str, Sequence[Pair]], measure: str) -> Cost:
     """What the pairs of each set lost."""
     _, measured = MEASURES[measure]
-    return Cost({task: measured(some) for task, some in pairs.items()})
+    sets = {task: measured(some) for task, some in pairs.items()}
+    return Cost(sets, either=measure == COVERAGE)
 
 
 def by_set(ours: Rows, **columns: object) -> dict[str, list[Pair]] | None:
@@ -81,10 +87,20 @@ def control_of(ours: Rows, bits: str, method: str) -> dict[str, list[Pair]] | No
     return found if found and all(found.values()) else None
 
 
+def has_controls(ours: Rows) -> bool:
+    return bool(ours.done(precision=CONTROL))
+
+
+def of_control(ours: Rows) -> str:
+    """What a legend says of the control."""
+    what = "Control: the float network with the same fine-tuning and no quantiser"
+    return f"{what}." if has_controls(ours) else f"{what}; it has {NOT_RUN}."
+
+
 def control_text(ours: Rows, bits: str, method: str, measure: str) -> str:
-    """The control's ``median / mean / worst``, or that there is none yet."""
+    """The control's ``median / mean / worst``; nothing where this width has none."""
     pairs = control_of(ours, bits, method)
-    return NOT_RUN if pairs is None else cost_of(pairs, measure).text(MEASURES[measure][0])
+    return NONE if pairs is None else cost_of(pairs, measure).text(MEASURES[measure][0])
 
 
 def mean_of(found: Sequence[Estimate]) -> Estimate:
@@ -103,7 +119,7 @@ def bytes_of(pairs: Mapping[str, Sequence[Pair]]) -> dict[str, float]:
 def bits_of_weights(ours: Rows, method: str, bits: str) -> float | None:
     """The mean bits of a weight where the first layer has eight: what the bytes say, set by set.
 
-    A byte more or less is weights alone, so that the size lies between those of W8 and of W*n* as the mean bits do.
+    Bytes that differ are weights alone: the size lies between those of W8 and of few bits as the bits do.
     """
     few, wide = by_set(ours, method=method, precision=bits), by_set(ours, method=method, precision="W8A8")
     mixed = by_set(ours, method=method, precision=bits, scheme=first_layer_schemes(ours))
@@ -120,10 +136,12 @@ def first_layer_schemes(ours: Rows) -> tuple[str, ...]:
     return tuple(name for name in map(str, ours.frame.values("scheme")) if FIRST_LAYER in name)
 
 
-def only(found: dict[str, list[Pair]] | None, what: str) -> dict[str, list[Pair]]:
-    if found is None:
-        raise Missing(f"no rows of {what} on every set")
-    return found
+def heads(ours: Rows) -> list[str]:
+    return [short(task) for task in ours.tasks()]
+
+
+def methods_of(ours: Rows) -> list[str]:
+    return ours.present("method", METHODS)
 
 
 def short(task: str) -> str:
