@@ -227,3 +227,30 @@ def digits() -> qb.Study:
     choose = {method = {rate = [0.1, 0.2]}, training = {epochs = [1, 2]}}
     """
     return qb.Study.from_toml(text, "digits-choice")
+
+
+def test_held_out_rows_of_the_task_itself_choose_and_train_nothing(tmp_path: Path) -> None:
+    """The chosen candidate is the network of the run: trained once, scored on held-out and on test rows."""
+    text = """
+    [run]
+    task = {name = "diabetes", validation = 0.2}
+    network = {name = "mlp", hidden = [8]}
+    method = "pointwise"
+    training = {epochs = 2, least_steps = 0}
+    choose = {training = {learning_rate = [1e-3, 1e-2]}}
+    quantise = {epochs = 0}
+
+    [axes]
+    precision = ["float", "W8A8"]
+    """
+    done = qb.run_study(qb.Study.from_toml(text, "own"), tmp_path, device="cpu", workers=1)
+    assert (done.done, done.left) == (4, 0)
+    assert len(Store(tmp_path).done_keys("float")) == 2
+    frame = Frame.read(tmp_path)
+    (floating,) = (row for row in frame.rows if row["precision"] == "float")
+    (kept,) = (row for row in frame.candidates if row["candidate"] == floating["chosen"])
+    assert (kept["float"], kept["test_rows"]) == (floating["float"], 80)
+    assert floating["test_rows"] == 44
+    # errors over test rows are those of the runs, paired with the float run and not with a candidate.
+    assert [any(name.startswith("row_error/") for name in row) for row in frame.candidates] == [False, False]
+    assert all(row["row_error/rmse"] > 0 for row in frame.rows)
