@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbayes.errors import BadInput
-from qbayes.study.sections import BY, CHOOSE, FLOAT, MOST_CANDIDATES, OF_CHOICE, SCORES_OF, VALIDATION, named
+from qbayes.study.choose_section import BY, CHOOSE, MOST_CANDIDATES, OF_CHOICE, SCORES_OF, VALIDATION
+from qbayes.study.sections import FLOAT, named
 from qbayes.study.table import CANDIDATE, CHOSEN
 
 Section = Mapping[str, Any]

@@ -15,8 +15,8 @@ from qbayes.metrics import Scores
 from qbayes.metrics.scores import written
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.provenance import provenance
+from qbayes.study.choose_section import CHOOSE
 from qbayes.study.sections import (
-    CHOOSE,
     FLOAT,
     ROWS_OF,
     is_control,

@@ -13,9 +13,10 @@ from qbayes.study.choice import (
     check_choice_of,
     is_open,
 )
+from qbayes.study.choose_section import BY, CHOOSE, OF_CHOICE, SCORES_OF
 from qbayes.study.grid import Point
 from qbayes.study.measured import identity
-from qbayes.study.sections import BY, CHOOSE, OF_CHOICE, SCORES_OF, check_section
+from qbayes.study.sections import check_section
 from qbayes.study.spec import Study
 from qbayes.study.stages import STAGES, Keys, Resolver, Tasks, canonical, digest
 from qbayes.study.store import Store

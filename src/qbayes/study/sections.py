@@ -22,6 +22,7 @@ from qbayes.quant.checks import KEEPS, check_keeps
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_share
 from qbayes.quant.recipe import OPTIMISERS, PRESETS, qat_recipe
+from qbayes.study.choose_section import CHOOSE, check_choose
 from qbayes.study.table import CONTROL
 from qbayes.tasks import DATASETS
 from qbayes.tasks.dataset import check_options, find_dataset
@@ -58,15 +59,6 @@ MIXED = "mixed"
 OF_THE_RECIPE = ("teacher", "optimiser", "equalise", "blend", "match")
 # sections in which a table of another name takes the place of the run's; elsewhere tables are merged.
 NAMED = ("task", "network", "method")
-# hyper-parameters that held-out rows choose: by which score, of how many rows, among which values.
-CHOOSE, BY, VALIDATION = "choose", "by", "validation"
-OF_CHOICE = ("method", "training")
-# lower is better in all of them; the first is the default.
-SCORES_OF: Mapping[str, tuple[str, ...]] = {
-    "regression": ("nll", "rmse", "crps"),
-    "classification": ("nll", "error", "brier"),
-}
-MOST_CANDIDATES = 100
 _LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
 _OPTIONS_OF_NPZ = ("kind", "validation", "seed", "standardize", "labels", "input_range", "shifts")
 # what build_network gives a factory besides the options.
@@ -174,40 +166,6 @@ def _check_evaluate(value: Any) -> None:
         raise unknown_name("backend", whole["backend"], (*BACKENDS, AUTO))
 
 
-def _check_choose(value: Any) -> None:
-    given = table(value, CHOOSE)
-    for key in given:
-        if key not in (BY, VALIDATION, *OF_CHOICE):
-            raise unknown_name("key of choose", key, (BY, VALIDATION, *OF_CHOICE))
-    scores = sorted({score for known in SCORES_OF.values() for score in known})
-    if BY in given and given[BY] not in scores:
-        raise unknown_name("score to choose by", str(given[BY]), scores)
-    share = given.get(VALIDATION, 0.1)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise BadInput(
-            "choose: validation must be a share of the training rows, above 0 and below 1",
-            f"{share!r}",
-            "write validation = 0.1",
-        )
-    _check_grid({section: table(given.get(section, {}), f"{CHOOSE}.{section}") for section in OF_CHOICE})
-
-
-def _check_grid(grid: Mapping[str, Mapping[str, Any]]) -> None:
-    """How many candidates there are, and what a method takes, is checked where the runs are planned.
-
-    [run] may say how is chosen, and the axes among what.
-    """
-    for section, lists in grid.items():
-        for key, values in lists.items():
-            where = f"{CHOOSE}.{section}.{key}"
-            if key == "name":
-                raise BadInput("a choice must stay with the run's method", where, "vary method in [axes]")
-            if not isinstance(values, list) or not values:
-                raise BadInput(
-                    f"{where} must be a list of values", f"{values!r}", f"write {key} = [0.1, 0.2]"
-                )
-
-
 def _check_threads(value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_THREADS:
         raise BadInput(f"threads must be a whole number from 1 to {_MOST_THREADS}", f"{value!r}", "try 1")
@@ -218,7 +176,7 @@ SECTIONS: Mapping[str, Callable[[Any], object]] = {
     "network": _check_network,
     "method": _check_method,
     "training": _check_training,
-    CHOOSE: _check_choose,
+    CHOOSE: check_choose,
     "precision": _check_precision,
     "quantise": _check_quantise,
     "evaluate": _check_evaluate,
