@@ -113,8 +113,8 @@ def over_sets(ours: Rows) -> Lines:
                 rows.append([named(method), bits, "control", *means])
     legend = (
         f"Mean over the {len(ours.tasks())} sets of the change to float, with its 95 % interval over the "
-        "splits (the sets are those of the table, not a sample). ✓: it excludes a loss of "
-        f"{RMSE_MARGIN:g} % or {NLL_MARGIN:g} nat. {of_control(ours)}"
+        f"splits (the sets are those of the table, not a sample). ✓: it excludes a loss of {RMSE_MARGIN:g} "
+        f"% or {NLL_MARGIN:g} nat. {of_control(ours)}"
     )
     return [*table(["", "bits", "", RMSE, NLL], rows), "", legend]
 
@@ -158,9 +158,9 @@ def scores(ours: Rows) -> Lines:
             texts = [control_text(ours, bits, method, measure) for bits in widths]
             rows.append(["", f"control: {measure}", *texts])
     legend = (
-        "Change to float: median / mean / worst set; RMSE and CRPS in per cent of the mean over the splits, "
-        "coverage of the 90 % interval in points (its third number is the largest change, up or down). "
-        f"{of_control(ours)}"
+        "Change to float: median / mean / worst set; RMSE and CRPS in per cent of the mean over the "
+        "splits, coverage of the 90 % interval in points (its third number is the largest change, up or "
+        f"down). {of_control(ours)}"
     )
     return [*table(["", "", *widths], rows), "", legend]
 
@@ -232,10 +232,8 @@ def first_layer(ours: Rows) -> Lines:
     head = ["", "numbers", "bits of a weight", "bytes", RMSE, NLL]
     legend = (
         "Change to float: median / mean / worst set. Bits of a weight: the mean over all weights, as the "
-        "bytes say. "
-        f"Bytes: the program, mean over the sets. {of_control(ours)} In a study the override is "
+        f"bytes say. Bytes: the program, mean over the sets. {of_control(ours)} In a study the override is "
         '`precision = {weight = 4, activation = 4, overrides = {"hidden.0" = {weight = 8}}}`, on the '
-        "command line "
-        "`--override hidden.0:weight=8`."
+        "command line `--override hidden.0:weight=8`."
     )
     return [*table(head, rows), "", legend]

@@ -53,8 +53,7 @@ def candidates(held: Rows) -> Lines:
     ]
     legend = (
         "NLL on the held-out tenth of the training rows, mean over the splits (finite ones), and in how "
-        "many of the "
-        "splits of all tables the candidate had the lowest. No test row is in this table."
+        "many of the splits of all tables the candidate had the lowest. No test row is in this table."
     )
     return [*table(head, lines), "", legend]
 
@@ -102,9 +101,8 @@ def ablation(held: Rows) -> Lines:
     splits, sets = len(held.frame.values("fold")), len(held.tasks())
     legend = (
         f"Change of the RMSE to float in per cent, mean over {sets} sets ({splits} splits each; few, so "
-        "that only "
-        "large differences count). Each row has one factor of the other recipe, or the whole of its "
-        "fine-tuning."
+        "that only large differences count). Each row has one factor of the other recipe, or the whole of "
+        "its fine-tuning."
     )
     return [*table(head, lines), "", legend]
 
