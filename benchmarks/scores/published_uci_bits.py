@@ -220,7 +220,8 @@ def first_layer(ours: Rows) -> Lines:
                 if pairs is None:
                     continue
                 size, mean_bits = bytes_of(pairs), bits_of_weights(ours, method, bits)
-                held = bits[1] if words == bits or mean_bits is None else number(mean_bits, 1)
+                beside = NONE if mean_bits is None else number(mean_bits, 1)
+                held = bits[1] if words == bits else beside
                 whole = thousands(sum(size.values()) / len(size))
                 first = named(method) if words == FEW[0] else ""
                 rows.append(

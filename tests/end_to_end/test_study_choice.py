@@ -152,6 +152,18 @@ def test_before_the_candidates_are_scored_nothing_else_is_planned(data: Path) ->
     assert (len(plan.runs), plan.waiting) == (4 * SPLITS, 2 * SPLITS)
 
 
+def test_a_study_that_was_stopped_among_its_candidates_goes_on(
+    data: Path, store: Path, tmp_path: Path
+) -> None:
+    stopped = run(tmp_path, data, minutes=1e-6)
+    assert (stopped.done, stopped.left) == (0, 6 * SPLITS)
+    assert Frame.read(tmp_path).planned == 2 * SPLITS
+    done = run(tmp_path, data)
+    assert (done.done, done.left) == (6 * SPLITS, 0)
+    whole = {row["run"]: row["rmse"] for row in Frame.read(store).rows}
+    assert {row["run"]: row["rmse"] for row in Frame.read(tmp_path).rows} == whole
+
+
 def test_a_candidate_that_fails_is_not_chosen(data: Path, tmp_path: Path) -> None:
     done = run(
         tmp_path, data, "validation = 0.2, method = {optimiser = ['sgd', 'adam'], weight_decay = [1e38]}"
