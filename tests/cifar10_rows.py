@@ -13,7 +13,7 @@ import torch
 
 from qbayes.report.frame import Frame
 from qbayes.report.publish import publish
-from qbayes.study.plan import planned_runs
+from qbayes.study.plan import make_plan
 from qbayes.study.spec import Study
 from qbayes.study.stages import Facts, Tasks
 from qbayes.tasks.shifts import LEVELS
@@ -51,7 +51,7 @@ class KnownTasks(Tasks):
 def planned(name: str) -> tuple[Study, tuple[Made, ...]]:
     """A study that comes with qbayes, and what is known of its runs beforehand."""
     study = Study.read(STUDIES / f"{name}.toml")
-    return study, tuple(run.row() for run in planned_runs(study, KnownTasks(None)))
+    return study, tuple(run.row() for run in make_plan(study, KnownTasks(None)).runs)
 
 
 def made(

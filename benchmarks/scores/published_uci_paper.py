@@ -20,6 +20,7 @@ from published_numbers import (
     table,
 )
 
+from qbayes.report.cells import has_collapsed
 from qbayes.report.pairs import score
 
 PAPERS = "uci-paper"
@@ -37,6 +38,25 @@ def papers(studies: Studies) -> Lines:
         f"the seeds. No run is left out: {_failures(held)}."
     )
     return [*table(["", *map(named, methods)], rows), "", legend]
+
+
+def collapses(studies: Studies) -> Lines:
+    """Where the runs of the paper's recipe collapse: how many, of each method, set by set."""
+    held = studies[PAPERS]
+    rows = []
+    for method in held.present("method", METHODS):
+        for bits in held.present("precision", ("W8A7", "W8A3", "W3A7")):
+            cells = [_count(held, method, bits, task) for task in held.tasks()]
+            rows.append([named(method), bits, *cells])
+    heads = [task.partition("/")[2].capitalize() for task in held.tasks()]
+    legend = "Runs that collapsed, of all runs of the set (folds times seeds); those that failed did."
+    return [*table(["", "bits", *heads], rows), "", legend]
+
+
+def _count(held: Rows, method: str, bits: str, task: str) -> str:
+    pairs = held.pairs(method=method, precision=bits, task=task)
+    failed = len(held.failed(method=method, precision=bits, task=task))
+    return f"{sum(map(has_collapsed, pairs)) + failed} of {len(pairs) + failed}"
 
 
 def _failures(held: Rows) -> str:

@@ -9,7 +9,7 @@ from torch import nn
 
 import qbayes as qb
 from qbayes.errors import RunFailed
-from qbayes.study.plan import Plan, planned_runs
+from qbayes.study.plan import Plan, make_plan
 from qbayes.study.spec import Study
 from qbayes.study.stages import Tasks
 from qbayes.training import arithmetic
@@ -102,7 +102,7 @@ def runs_of(bf16: object) -> Plan:
             "precision": "W8A8",
         }
     }
-    return Plan(planned_runs(Study.from_content(content), Tasks(None)))
+    return make_plan(Study.from_content(content), Tasks(None))
 
 
 def test_a_study_begun_in_another_arithmetic_takes_nothing_of_it(processor: Callable[[bool], None]) -> None:

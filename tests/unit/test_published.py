@@ -13,7 +13,6 @@ import pytest
 import cifar10_rows
 import needs
 from qbayes.errors import BadInput
-from qbayes.report.bootstrap import Estimate
 from qbayes.report.pairs import paired
 from qbayes.report.publish import publish
 from report_frames import PAPER, frame_of, image_rows, uci_rows, write_store
@@ -22,12 +21,12 @@ from study_rows import Made, classified, row, study
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 
 import published
-import published_uci
 from published_claims import claims
 from published_contrast import draw_contrast
 from published_figures import PICTURES, compact, draw
-from published_numbers import Missing, Rows, Studies, change, interval, plus_minus, ratio, signed, spread_of
+from published_numbers import Rows, Studies, change, interval, plus_minus, ratio, signed, spread_of
 from published_uci_paper import papers
+from published_uci_sets import FIRST_LAYER
 
 # what a page has in words, or has nothing to say of on made-up rows.
 SENTENCES = ("calibrated", "summary", "status", "cifar10 bits", "cpu speed")
@@ -70,7 +69,6 @@ def test_a_split_without_end_has_no_interval() -> None:
     frame = study([*splits("mcd", None, [1.0, 1.0]), *splits("mcd", (8, 8), [1.0, math.inf])])
     found = ratio(paired(frame), "rmse")
     assert interval(found, 1) == "∞"
-    assert published_uci.judged(found, 1.0) == "✗"
 
 
 def test_differences_have_students_interval_over_the_seeds() -> None:
@@ -85,16 +83,6 @@ def test_differences_have_students_interval_over_the_seeds() -> None:
 def test_standard_errors_are_over_the_splits() -> None:
     found = spread_of(splits("mcd", None, [1.0, 2.0, 3.0, 4.0]), "rmse")
     assert plus_minus(found.value, found.se_runs, 3) == f"2.500 ± {math.sqrt(5 / 3) / 2:.3f}"
-
-
-@pytest.mark.parametrize(
-    ("ends", "mark"),
-    [((0.2, 0.9), "✓"), ((-5, -1), "✓"), ((0.5, 1.5), ""), ((1.1, 9.0), "✗"), ((-3.0, 1.01), "")],
-)
-def test_marks_say_what_an_interval_excludes(ends: tuple[float, float], mark: str) -> None:
-    low, high = ends
-    found = Estimate((low + high) / 2, (high - low) / 2 / T1, 1, 2)
-    assert published_uci.judged(found, 1.0) == mark
 
 
 def test_numbers_are_typeset() -> None:
@@ -142,24 +130,6 @@ def test_no_run_is_left_out_of_the_papers_table(tmp_path: Path) -> None:
     assert "(1 of 9)" in lines[-1]
 
 
-def test_the_float_table_compares_with_the_best_of_the_peers(tmp_path: Path) -> None:
-    """Boston: RMSE 3 ± 0.5 against 2.90 is 0.2 standard errors worse; NLL 1 for all splits has no error."""
-    rows = [*splits("mcd", None, [2.5, 3.5]), *splits("mcd", (8, 8), [2.5, 3.5])]
-    lines = published_uci.float_table(folder_with(tmp_path, uci=rows))
-    assert lines[2] == "| `mcd` | **3.00 ± 0.50** / **1.00 ± 0.00** |"
-    assert lines[3] == "| MCD, converged | 2.90 / 2.40 |"
-    assert lines[6].startswith("| best of ours less best of theirs | +0.2 ✓ / ")
-
-
-def test_eight_bits_are_counted(tmp_path: Path) -> None:
-    rows = [*splits("mcd", None, [1.0, 1.0]), *splits("mcd", (8, 8), [1.005, 1.005])]
-    rows += [*splits("bbb", None, [1.0, 1.0]), *splits("bbb", (8, 8), [1.2, 1.2])]
-    lines = published_uci.eight_bits(folder_with(tmp_path, uci=rows))
-    assert "| `mcd` | W8A8 | +0.50 [+0.50, +0.50] ✓ |" in lines
-    assert "| `bbb` | W8A8 | +20.00 [+20.00, +20.00] ✗ |" in lines
-    assert "1 of 2 ✓, 1 ✗." in lines
-
-
 @pytest.fixture(scope="module")
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
     equal = [(8, 8), (4, 4), (3, 3), (2, 2)]
@@ -185,31 +155,15 @@ def objects(**options: Any) -> list[Any]:
 
 def first_layers(rows: list[Any]) -> list[Any]:
     """The quantised rows as if the weights of the first layer had eight bits."""
-    changed = {"scheme": f"default, {published_uci.FIRST_LAYER}"}
+    changed = {"scheme": f"default, {FIRST_LAYER}"}
     return [{**row, **changed, "run": f"{row['run']} first"} for row in rows if row["precision"] != "float"]
 
 
-def test_the_first_layers_rows_are_told_from_the_others(tmp_path: Path) -> None:
-    """Float 2, all layers 3, with a first layer of its own 2.2: 50 and 10 per cent lost."""
-    plain = [*splits("mcd", None, [2.0, 2.0]), *splits("mcd", (4, 4), [3.0, 3.0])]
-    other = first_layers(splits("mcd", (4, 4), [2.2, 2.2]))
-    lines = published_uci.first_layer(folder_with(tmp_path, uci=[*plain, *other]))
-    assert [line for line in lines if "%" not in line and line.startswith("| `mcd`")] == [
-        "| `mcd` | W4A4 | all | **+50.0** / 0.000 | +50.0 |"
-    ]
-    assert "|  |  | first layer W8 | **+10.0** / 0.000 | +10.0 |" in lines
-
-
-def test_the_mean_of_sets_has_their_errors_together() -> None:
-    """Errors of 3 and 4 make 5, half of it for the mean of two."""
-    found = published_uci.mean_of([Estimate(1.0, 3.0, 19, 20), Estimate(3.0, 4.0, 9, 10)])
-    assert (found.value, found.se_runs, found.freedom, found.runs) == (2.0, 2.5, 9, 30)
-
-
+# on UCI every table is rehearsed in test_published_uci.
 @pytest.mark.parametrize(
     ("page", "name"),
-    # those of MNIST come from the rows that its studies plan: test_published_mnist.
-    [(page, name) for page, of in published.PAGES.items() for name in of if page != "mnist"],
+    # those of MNIST and UCI come from the rows that their studies plan, in tests of their own.
+    [(page, name) for page, of in published.PAGES.items() for name in of if page not in ("mnist", "uci")],
 )
 def test_every_table_is_one(studies: Studies, page: str, name: str) -> None:
     lines = published.PAGES[page][name](studies)
@@ -251,7 +205,7 @@ def test_a_page_keeps_its_words_and_gets_its_tables(studies: Studies, tmp_path: 
     assert published.check(tmp_path) == ["uci"]
     published.write(tmp_path)
     assert published.check(tmp_path) == []
-    (tmp_path / "uci.md").write_text(text.replace("**", "*"), encoding="utf-8")
+    (tmp_path / "uci.md").write_text(text.replace("± ", "±"), encoding="utf-8")
     assert published.check(tmp_path) == ["uci"], "a number, or how it is set, was changed by hand"
 
 

@@ -414,3 +414,38 @@ def test_blended_rows_are_not_stacked() -> None:
 def test_what_is_only_calibrated_is_not_stacked() -> None:
     plan = tuned(precision=["W8A8"], quantise=[{"epochs": 0}])
     assert not stacks_of(plan, Tasks(None)).keys() & set(plan.keys("quantised"))
+
+
+def stacked(method: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """The stacks that fine-tune each of these methods' posteriors, by the method's options."""
+    content = {
+        "run": {
+            "task": "diabetes",
+            "network": {"name": "mlp", "hidden": [8]},
+            "method": "pointwise",
+            "training": {"epochs": 2, "least_steps": 0},
+            "quantise": {"epochs": 1, "least_steps": 0},
+        },
+        "axes": {
+            "task": [{"name": "diabetes", "split": [0, 1, 2, 3]}],
+            "method": method,
+            "precision": ["float", "W4A4"],
+        },
+    }
+    tasks = Tasks(None)
+    plan = make_plan(Study.from_content(content), tasks)
+    names = stacks_of(plan, tasks)
+    found: dict[str, set[str]] = {}
+    for run in plan.runs:
+        if run.keys.quantised is not None:
+            found.setdefault(str(run.point.run["method"]), set()).add(names[run.keys.quantised])
+    return found
+
+
+def test_networks_that_were_trained_differently_are_fine_tuned_together() -> None:
+    """A decay leaves no trace in the network; a dropout rate does: masks are scaled by it."""
+    one, other = stacked([{"name": "pointwise", "weight_decay": decay} for decay in (1e-4, 1e-2)]).values()
+    assert one == other
+    assert len(one) == 1
+    one, other = stacked([{"name": "mcd", "rate": rate} for rate in (0.1, 0.3)]).values()
+    assert not one & other

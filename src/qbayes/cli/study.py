@@ -129,12 +129,15 @@ def status(store: StoreArgument, as_json: AsJson = False) -> None:
         "runs": frame.planned,
         "done": len(frame.rows),
         "failed": {str(row["run"]): str(row.get("reason", "")) for row in frame.failed},
+        "candidates": len(frame.candidates),
     }
     if as_json:
         print_json(found)
         return
     left = frame.planned - len(frame.rows) - len(frame.failed)
     out().print(f"{frame.name}: {len(frame.rows)} of {frame.planned} runs done, {left} left")
+    if frame.candidates:
+        out().print(f"{len(frame.candidates)} candidates were scored on held-out rows")
     for row in frame.failed:
         out().print(f"failed  {_called(row)}: {row.get('reason', '')}")
     if frame.failed:
@@ -239,14 +242,17 @@ def _print_plan(study: "Study", found: "Plan", folder: Path, *, as_json: bool) -
             {
                 "study": study.name,
                 "store": str(folder),
-                "runs": len(found.runs),
+                "runs": len(found.runs) + found.waiting,
+                "runs_that_wait_for_a_choice": found.waiting,
                 "stages": stages,
                 "seconds_left_on_one_worker": round(seconds, 1),
                 "stages_never_measured": unknown,
             }
         )
         return
-    out().print(f"{study.name}: {study.question}\n{len(found.runs):,} runs in {folder}")
+    out().print(f"{study.name}: {study.question}\n{len(found.runs) + found.waiting:,} runs in {folder}")
+    if found.waiting:
+        out().print(f"{found.waiting:,} of them wait until held-out rows have chosen their hyper-parameters")
     for stage, numbers in stages.items():
         out().print(f"  {stage:10} {numbers['stages']:7,} stages, {numbers['left']:7,} left")
     out().print(_time_left(seconds, unknown))

@@ -18,6 +18,10 @@ def export(
     leave_out: Annotated[
         list[str] | None, typer.Option("--leave-out", help="A score or cost that nobody needs; repeatable.")
     ] = None,
+    candidates: Annotated[
+        bool,
+        typer.Option("--candidates", help="Instead: the held-out scores of the candidates of a choice."),
+    ] = False,
 ) -> None:
     """Write the results as one small CSV, from which the report can be made again.
 
@@ -28,11 +32,14 @@ def export(
     Examples:
       qbayes study export runs/uci uci.csv
       qbayes study report uci.csv --out report
+      qbayes study export runs/uci uci-candidates.csv --candidates
     """
     from qbayes.report.frame import Frame
     from qbayes.report.publish import publish
 
     frame = Frame.read(store)
+    if candidates:
+        frame = frame.of_candidates()
     publish(frame, file, digits=digits, leave_out=leave_out or ())
     runs = len(frame.rows) + len(frame.failed)
     out().print(f"{runs:,} runs in {file}, {file.stat().st_size / 1000:,.0f} kB")

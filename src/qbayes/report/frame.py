@@ -17,9 +17,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from qbayes.errors import BadFile
+from qbayes.errors import BadFile, BadInput
 from qbayes.metrics.scores import METRICS, with_numbers
-from qbayes.study.table import is_table, read_table
+from qbayes.study.table import CANDIDATE, is_table, read_table
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -66,7 +66,8 @@ class Frame:
 
     ``header`` is ``study.json``. ``folder`` is None for a frame that was made in memory; such a frame may
     carry its details in ``loaded``. ``table`` is the CSV of a frame that was read from one: it has neither
-    the single test rows nor times.
+    the single test rows nor times. ``candidates`` are the rows of hyper-parameters that held-out rows chose
+    among: they speak of no test row, and are no runs of the study.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Frame:
     rows: tuple[Row, ...]
     failed: tuple[Row, ...] = ()
     planned: int = 0
+    candidates: tuple[Row, ...] = ()
     folder: Path | None = None
     table: Path | None = None
     loaded: Loaded = field(default_factory=Loaded, repr=False, compare=False)
@@ -102,6 +104,8 @@ class Frame:
         folder: Path | None = None,
         table: Path | None = None,
     ) -> "Frame":
+        candidates = tuple(row for row in rows if row.get(CANDIDATE) is not None)
+        rows = [row for row in rows if row.get(CANDIDATE) is None]
         return cls(
             name=str(header["name"]),
             question=str(header.get("question", "")),
@@ -109,6 +113,7 @@ class Frame:
             rows=tuple(row for row in rows if row.get("status", "done") == "done"),
             failed=tuple(row for row in rows if row.get("status", "done") != "done"),
             planned=int(header["runs"]),
+            candidates=candidates,
             folder=folder,
             table=table,
         )
@@ -125,6 +130,18 @@ class Frame:
 
         kept, failed = (tuple(filter(fits, some)) for some in (self.rows, self.failed))
         return replace(self, rows=kept, failed=failed)
+
+    def of_candidates(self) -> "Frame":
+        """A frame whose rows are the candidates; refused where held-out rows chose nothing."""
+        if not self.candidates:
+            raise BadInput(
+                "candidates must be there to be published",
+                f"'{self.name}' has none",
+                "leave --candidates out, or give its runs a choose = {…}",
+            )
+        done = tuple(row for row in self.candidates if row.get("status", "done") == "done")
+        failed = tuple(row for row in self.candidates if row.get("status", "done") != "done")
+        return replace(self, rows=done, failed=failed, planned=len(self.candidates), candidates=())
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """What ``make`` gives, made at the first call only: several readers ask a frame the same."""

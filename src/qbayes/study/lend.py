@@ -7,7 +7,7 @@ machines that keep nothing, needs of the earlier pieces no more than ``study.jso
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class Loan:
         """The plan with what is lent as done."""
         more = {"float": set(self.floats), "scores": set(self.scores)}
         done = {stage: {*keys, *more.get(stage, ())} for stage, keys in plan.done.items()}
-        return Plan(plan.runs, done, plan.failed)
+        return replace(plan, done=done)
 
     def take(self, store: Store) -> None:
         """Copy all of it; a stage is there when its ``done.json`` is, which comes last."""

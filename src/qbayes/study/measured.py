@@ -15,6 +15,7 @@ from qbayes.metrics import Scores
 from qbayes.metrics.scores import written
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.provenance import provenance
+from qbayes.study.choose_section import CHOOSE
 from qbayes.study.sections import (
     FLOAT,
     ROWS_OF,
@@ -27,7 +28,7 @@ from qbayes.study.sections import (
 )
 from qbayes.study.spread import weight_spread
 from qbayes.study.stages import evaluate_values
-from qbayes.study.table import CONTROL
+from qbayes.study.table import CANDIDATE, CHOSEN, CONTROL
 from qbayes.tasks import Task
 
 _FLOAT_BITS = 32
@@ -41,7 +42,9 @@ def identity(run: Mapping[str, Any]) -> Row:
     task, task_options = named(run["task"], "task", "digits")
     method, options = named(run["method"], "method", "mcd")
     values = evaluate_values(run)
+    choose = run.get(CHOOSE, {})
     shared = {
+        **{mark: choose[mark] for mark in (CANDIDATE, CHOSEN) if mark in choose},
         "task": task,
         "fold": next((task_options[key] for key in ("split", "fold") if key in task_options), None),
         "network": named(run["network"], "network", "lenet")[0],

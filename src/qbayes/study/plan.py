@@ -10,25 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from qbayes.study.grid import Point
 from qbayes.study.measured import identity
+from qbayes.study.planned import PlannedRun, planned_runs
 from qbayes.study.sections import start_of
 from qbayes.study.spec import Study
-from qbayes.study.stages import STAGES, Keys, Resolver, Tasks
+from qbayes.study.stages import STAGES, Tasks
 from qbayes.study.store import Store
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One row of the results to be."""
-
-    keys: Keys
-    point: Point
-
-    def row(self) -> dict[str, Any]:
-        """The columns that are known before it runs."""
-        place = {f"axis:{path}": value for path, value in self.point.place.items()}
-        return {"run": self.keys.scores, "float": self.keys.float, **identity(self.point.run), **place}
 
 
 @dataclass(frozen=True)
@@ -47,17 +34,22 @@ class Job:
 
 @dataclass
 class Plan:
-    """All runs of a study, and which of its stages are done or failed."""
+    """All runs of a study, and which of its stages are done or failed.
+
+    ``waiting`` counts the runs that are not among them: their hyper-parameters are still to be chosen.
+    """
 
     runs: list[PlannedRun]
     done: Mapping[str, set[str]] = field(default_factory=dict[str, set[str]])
     failed: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    waiting: int = 0
 
     def keys(self, stage: str) -> list[str]:
         """The distinct keys of a stage, in the order of the runs."""
-        found = [getattr(run.keys, stage) for run in self.runs]
+        runs = [run for run in self.runs if run.reason is None]
+        found = [getattr(run.keys, stage) for run in runs]
         if stage == "float":
-            found += [run.keys.start for run in self.runs]
+            found += [run.keys.start for run in runs]
         return list(dict.fromkeys(key for key in found if key is not None))
 
     def left(self, stage: str) -> list[str]:
@@ -66,6 +58,8 @@ class Plan:
 
     def why_failed(self, run: PlannedRun) -> str | None:
         """The reason of the first stage of a run that failed."""
+        if run.reason is not None:
+            return run.reason
         for stage in STAGES:
             key = getattr(run.keys, stage)
             if key in self.failed.get(stage, {}):
@@ -166,27 +160,17 @@ def _answers(key: str, group: list[PlannedRun], makers: Mapping[str, str]) -> Jo
 
 def make_plan(study: Study, tasks: Tasks, store: Store | None = None) -> Plan:
     """The runs of a study and the state of its store."""
-    runs = planned_runs(study, tasks)
-    return Plan(runs) if store is None else plan_of(runs, store)
+    runs, waiting = planned_runs(study, tasks, store)
+    return Plan(runs, waiting=waiting) if store is None else plan_of(runs, store, waiting)
 
 
-def planned_runs(study: Study, tasks: Tasks) -> list[PlannedRun]:
-    """The runs of a study; those with the same key are one run."""
-    resolver = Resolver(tasks)
-    runs: dict[str, PlannedRun] = {}
-    for point in study.points():
-        keys = resolver.keys(point.run)
-        if keys.scores not in runs:
-            runs[keys.scores] = PlannedRun(keys, point)
-    return list(runs.values())
-
-
-def plan_of(runs: list[PlannedRun], store: Store) -> Plan:
+def plan_of(runs: list[PlannedRun], store: Store, waiting: int = 0) -> Plan:
     """The runs, and what the store has of them."""
     return Plan(
         runs,
         {stage: store.done_keys(stage) for stage in STAGES},
         {stage: store.failed_keys(stage) for stage in STAGES},
+        waiting,
     )
 
 

@@ -16,7 +16,7 @@ from qbayes.study.plan import Plan
 from qbayes.study.sections import FLOAT
 from qbayes.study.stages import STAGES
 from qbayes.study.store import ROWS, Row, Store
-from qbayes.study.table import float_key
+from qbayes.study.table import CANDIDATE, float_key
 
 
 class Table:
@@ -93,7 +93,8 @@ class Table:
 
     def _missing_errors(self) -> Iterator[tuple[Row, Mapping[str, float]]]:
         """The rows without errors whose test rows are here, and the errors."""
-        done = [row for row in self._rows.values() if row["status"] == "done"]
+        # a candidate may have the network of the run that it was chosen for, and was scored on other rows.
+        done = [row for row in self._rows.values() if row["status"] == "done" and CANDIDATE not in row]
         floats = {float_key(row): row for row in done if row["precision"] == FLOAT}
         for row in done:
             if any(name.startswith(ROW_ERROR) for name in row):

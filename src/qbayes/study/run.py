@@ -3,18 +3,20 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadInput
+from qbayes.study.choice import is_candidate
 from qbayes.study.executors.base import EXECUTORS, Conditions, Executor
 from qbayes.study.executors.local import check_workers
 from qbayes.study.lead import Leader, Watch
 from qbayes.study.lend import Loan
 from qbayes.study.mend import mend
-from qbayes.study.plan import Job, Plan, PlannedRun, plan_of, planned_runs
+from qbayes.study.plan import Job, Plan, plan_of
+from qbayes.study.planned import PlannedRun, planned_runs
 from qbayes.study.rows import Table
 from qbayes.study.spec import Study
 from qbayes.study.stacks import MOST, MOST_ON_A_GPU, stacks_of
@@ -22,6 +24,7 @@ from qbayes.study.stages import Tasks
 from qbayes.study.store import Store
 from qbayes.training.fit import choose_device
 
+Hands = Callable[[list[Job], list[PlannedRun]], Executor | None]
 # a stage that is damaged so often is not worth another try.
 _ATTEMPTS = 3
 
@@ -74,7 +77,7 @@ def run_study(
     # every task is loaded here once: what is missing or wrong is named before anything is made.
     place = choose_device(device)
     tasks = Tasks(data, place)
-    runs = planned_runs(study, tasks)
+    runs, waiting = planned_runs(study, tasks)
     store.prepare(study)
     with store.locked():
         # whoever held the lock until now may have made a new folder the store of another study.
@@ -83,22 +86,25 @@ def run_study(
             store.forget_failures()
         notes = mend(store)
         most = MOST_ON_A_GPU if place.type == "cuda" else MOST
-        work = _Work(study, store, tasks, runs, most if stack else 0, notes)
-        loan = Loan.of(work.plan(), [Path(lender) for lender in lenders])
-        plan = loan.noted(work.plan())
-        jobs = work.jobs(plan)
-        threads = max((run.point.run["threads"] for run in plan.runs), default=1)
-        with_options = {"workers": workers, "threads": threads, **(options or {})}
-        conditions = Conditions(store.folder, data, device)
-        # a cluster that does not answer is refused before the store is written to.
-        hands = EXECUTORS[executor](conditions, **with_options) if jobs else None  # type: ignore[call-arg]
-        try:
-            store.write_header(study, (run.keys.scores for run in plan.runs))
-            loan.take(store)
-            return work.lead(jobs, Table(store, plan), hands, minutes, watch)
-        finally:
-            if hands is not None:
-                hands.close()
+
+        def hands(jobs: list[Job], runs: list[PlannedRun]) -> Executor | None:
+            """A cluster that does not answer is refused before the store is written to."""
+            threads = max((run.point.run["threads"] for run in runs), default=1)
+            with_options = {"workers": workers, "threads": threads, **(options or {})}
+            conditions = Conditions(store.folder, data, device)
+            return EXECUTORS[executor](conditions, **with_options) if jobs else None  # type: ignore[call-arg]
+
+        begun = time.monotonic()
+        limit = math.inf if minutes is None else 60 * minutes
+        while True:
+            if waiting:
+                runs, waiting = planned_runs(study, tasks, store)
+            work = _Work(study, store, tasks, runs, waiting, most if stack else 0, notes)
+            seconds = limit - (time.monotonic() - begun)
+            outcome = work.do([Path(lender) for lender in lenders], hands, seconds, watch)
+            # the candidates come first; what waits for them is planned when all of them were scored.
+            if not waiting or outcome.left > waiting or time.monotonic() - begun >= limit:
+                return replace(outcome, seconds=time.monotonic() - begun)
 
 
 @dataclass(frozen=True)
@@ -109,25 +115,36 @@ class _Work:
     store: Store
     tasks: Tasks
     runs: list[PlannedRun]
+    waiting: int  # runs whose hyper-parameters are still to be chosen
     most: int  # networks in a stack, or none
     notes: list[str]
 
     def plan(self) -> Plan:
-        return plan_of(self.runs, self.store)
+        return plan_of(self.runs, self.store, self.waiting)
 
     def jobs(self, plan: Plan) -> list[Job]:
         return plan.jobs(stacks_of(plan, self.tasks, self.most) if self.most else {})
 
+    def do(self, lenders: Sequence[Path], hands: Hands, seconds: float, watch: Watch | None) -> Outcome:
+        """Take what is lent, and do what is left of the plan within so many seconds."""
+        loan = Loan.of(self.plan(), lenders)
+        plan = loan.noted(self.plan())
+        jobs = self.jobs(plan)
+        executor = hands(jobs, plan.runs)
+        try:
+            candidates = sum(is_candidate(run.point.run) for run in plan.runs)
+            planned = len(plan.runs) - candidates + plan.waiting
+            self.store.write_header(self.study, (run.keys.scores for run in plan.runs), planned)
+            loan.take(self.store)
+            return self.lead(jobs, Table(self.store, plan), executor, seconds, watch)
+        finally:
+            if executor is not None:
+                executor.close()
+
     def lead(
-        self,
-        jobs: list[Job],
-        table: Table,
-        hands: Executor | None,
-        minutes: float | None,
-        watch: Watch | None,
+        self, jobs: list[Job], table: Table, hands: Executor | None, limit: float, watch: Watch | None
     ) -> Outcome:
         begun = time.monotonic()
-        limit = math.inf if minutes is None else 60 * minutes
         damaged = Counter[str]()
         try:
             while jobs and hands is not None:
@@ -142,7 +159,12 @@ class _Work:
             table.finish()
         seconds = time.monotonic() - begun
         return Outcome(
-            table.done, len(table.reasons), len(self.runs), seconds, table.reasons, tuple(self.notes)
+            table.done,
+            len(table.reasons),
+            len(self.runs) + self.waiting,
+            seconds,
+            table.reasons,
+            tuple(self.notes),
         )
 
     def _hear_of(self, leader: Leader, damaged: Counter[str]) -> None:

@@ -22,6 +22,7 @@ from qbayes.quant.checks import KEEPS, check_keeps
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantisation import check_share
 from qbayes.quant.recipe import OPTIMISERS, PRESETS, qat_recipe
+from qbayes.study.choose_section import CHOOSE, check_choose
 from qbayes.study.table import CONTROL
 from qbayes.tasks import DATASETS
 from qbayes.tasks.dataset import check_options, find_dataset
@@ -175,6 +176,7 @@ SECTIONS: Mapping[str, Callable[[Any], object]] = {
     "network": _check_network,
     "method": _check_method,
     "training": _check_training,
+    CHOOSE: check_choose,
     "precision": _check_precision,
     "quantise": _check_quantise,
     "evaluate": _check_evaluate,
@@ -184,6 +186,7 @@ SECTIONS: Mapping[str, Callable[[Any], object]] = {
 NEEDED = ("task", "network", "method")
 DEFAULTS: Mapping[str, Any] = {
     "training": {},
+    CHOOSE: {},
     "precision": FLOAT,
     "quantise": {},
     "evaluate": {},

@@ -13,10 +13,13 @@ from qbayes.quant.precision import RANGES, Precision
 from qbayes.quant.quantizers import QUANTIZERS
 from qbayes.quant.stacked import cannot_stack_quantised
 from qbayes.study.network import make_network
-from qbayes.study.plan import Plan, PlannedRun
+from qbayes.study.plan import Plan
+from qbayes.study.planned import PlannedRun
 from qbayes.study.sections import FLOAT, is_trained, mixed_of, named, precision_of, quantise_of
 from qbayes.study.stages import Facts, Tasks, canonical, method_and_budget, quantised_values
+from qbayes.training.budget import Budget
 from qbayes.training.stacked import StackJob, cannot_stack, module_of
+from qbayes.training.stacked_key import key_of
 
 # Networks of one stack: more gain little on a CPU, and a stack that is lost is lost whole. A GPU takes more.
 MOST = 30
@@ -29,7 +32,8 @@ PAYS = ("mlp",)
 
 def stacks_of(plan: Plan, tasks: Tasks, most: int = MOST) -> dict[str, str]:
     """The name of the stack of every key, float or quantised, that has one; ``most`` networks in each."""
-    planned = [run for run in plan.runs if _network(run.point.run) in PAYS]
+    possible = [run for run in plan.runs if run.reason is None]
+    planned = [run for run in possible if _network(run.point.run) in PAYS]
     return {**_float_stacks(planned, tasks, most), **_quantised_stacks(planned, tasks, most)}
 
 
@@ -63,16 +67,17 @@ def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) ->
     Only where there are too few networks of one precision are bit-widths trained together.
     """
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    shapes = _Shapes(tasks)
     for planned_run in planned:
         run, key = planned_run.point.run, planned_run.keys.quantised
         # where each posterior has bits of its own for every layer, no two have the same grids.
         if key is not None and is_trained(run["quantise"]) and mixed_of(run["quantise"]) is None:
-            groups.setdefault(_alike_quantised(run, tasks, with_bits=True), {}).setdefault(key, run)
+            groups.setdefault(_alike_quantised(run, shapes, with_bits=True), {}).setdefault(key, run)
     wider: dict[str, dict[str, Mapping[str, Any]]] = {}
     for alike, runs in groups.items():
         first = next(iter(runs.values()))
         enough = len(runs) * _members(first, tasks) >= FEWEST
-        wider.setdefault(alike if enough else _alike_quantised(first, tasks, with_bits=False), {}).update(
+        wider.setdefault(alike if enough else _alike_quantised(first, shapes, with_bits=False), {}).update(
             runs
         )
     found: dict[str, str] = {}
@@ -80,16 +85,16 @@ def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) ->
     for runs in wider.values():
         first = next(iter(runs.values()))
         members = _members(first, tasks)
-        if len(runs) * members >= FEWEST and _can_be_tuned(first, tasks, trouble):
+        if len(runs) * members >= FEWEST and _can_be_tuned(first, shapes, trouble):
             found |= _named(dict.fromkeys(runs, members), most)
     return found
 
 
-def _can_be_tuned(run: Mapping[str, Any], tasks: Tasks, trouble: dict[str, str | None]) -> bool:
+def _can_be_tuned(run: Mapping[str, Any], shapes: "_Shapes", trouble: dict[str, str | None]) -> bool:
     """Whether a stack of such runs works; ``trouble`` remembers what was tried, which bits do not change."""
-    mixed = _alike_quantised(run, tasks, with_bits=False)
+    mixed = _alike_quantised(run, shapes, with_bits=False)
     if mixed not in trouble:
-        job = stack_job(run, tasks)
+        job = stack_job(run, shapes.tasks)
         precision = precision_of(run["precision"])
         settings = quantise_of(run["quantise"], precision.fewest_bits, job.task.kind, job.task.name)
         blends = "its rows are blended" if settings["blend"] else None
@@ -121,14 +126,36 @@ def _alike(run: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     }
 
 
-def _alike_quantised(run: Mapping[str, Any], tasks: Tasks, *, with_bits: bool) -> str:
+def _alike_quantised(run: Mapping[str, Any], shapes: "_Shapes", *, with_bits: bool) -> str:
     assert run["precision"] != FLOAT
     precision = precision_of(run["precision"])
-    facts = tasks.facts(run["task"])
-    values = quantised_values(run, facts)
+    values = quantised_values(run, shapes.tasks.facts(run["task"]))
     values |= {"precision": (precision if with_bits else _mixed(precision)).to_json()}
     values.pop("seed")
-    return canonical({**_alike(run, facts), "quantise": values})
+    return canonical({**shapes.alike(run), "quantise": values})
+
+
+class _Shapes:
+    """What trained networks have in common that one program can run, however each of them was trained.
+
+    So networks whose learning rate or prior held-out rows chose are fine-tuned together all the same.
+    """
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.tasks = tasks
+        self._known: dict[str, str] = {}
+
+    def alike(self, run: Mapping[str, Any]) -> dict[str, Any]:
+        alike = _alike(run, self.tasks.facts(run["task"]))
+        how = canonical(alike)
+        if how not in self._known:
+            job = stack_job(run, self.tasks)
+            # of a budget that all share: the module alone, and the rows, are to tell them apart.
+            self._known[how] = key_of(
+                module_of(job), job.task, Budget(), named(run["method"], "method", "mcd")[0]
+            )
+        given = {name: alike[name] for name in ("network", "kind", "rows", "inputs", "threads")}
+        return {**given, "shape": self._known[how], "members": _members(run, self.tasks)}
 
 
 def _mixed(precision: Precision) -> Precision:

@@ -116,7 +116,11 @@ class Store:
                 "choose another folder with --store; nothing in it was touched",
             )
 
-    def write_header(self, study: Study, runs: Iterable[str]) -> None:
+    def write_header(self, study: Study, runs: Iterable[str], count: int | None = None) -> None:
+        """``runs`` are the keys of all rows; ``count`` says how many runs there are, where that is another.
+
+        Candidates have rows and are no runs; runs that wait for a choice have no key yet.
+        """
         planned = sorted(runs)
         content = {
             "format": FORMAT,
@@ -127,7 +131,7 @@ class Store:
             "text": study.text,
             "versions": versions(),
             "commit": commit(),
-            "runs": len(planned),
+            "runs": len(planned) if count is None else count,
         }
         with writing(self.folder):
             write_atomically(self.folder / PLANNED, json.dumps(planned).encode())

@@ -31,10 +31,12 @@ AXIS, COMMENT, DONE = "axis:", "#", "done"
 EVALUATION = f"{AXIS}evaluate."
 # told by columns of their own; and what adds scores without changing the others.
 _NO_CONDITION = ("draws", "backend", "shifts", "confusion", "agreement", "shift_rows", "ood_rows")
+# columns of the hyper-parameters that held-out rows choose among: of a candidate, and of a run that has them.
+CANDIDATE, CHOSEN = "candidate", "chosen"
 # what a run is, in the order of a table's columns; its places on the axes and its scores come after.
 KNOWN_BEFORE = (
     "run", "float", "task", "fold", "network", "method", "recipe", "seed", "precision", "weight",
-    "activation", "scheme", "training", "draws", "backend", "status", "reason",
+    "activation", "scheme", "training", "candidate", "chosen", "draws", "backend", "status", "reason",
 )  # fmt: skip
 # what says where a row comes from, in the order of a table's columns: they are its last.
 ORIGIN = ("commit", "qbayes", "torch", "numpy", "python", "processor", "instructions", "device")
