@@ -1,4 +1,4 @@
-"""Tables and figures of the pages in docs/results (uci, mnist, cifar10, noise), from the CSVs beside them;
+"""Tables and figures of the pages in docs/results (uci, mnist, cifar10, noise, index), from CSVs beside them;
 and what README and docs/how-to-choose.md say of CIFAR-10.
 
     python benchmarks/scores/published.py             # print the tables
@@ -21,6 +21,7 @@ from pathlib import Path
 import published_cifar
 import published_cifar_words
 import published_images
+import published_index
 import published_noise
 import published_uci
 from published_claims import claims
@@ -36,6 +37,7 @@ PAGES: Mapping[str, Mapping[str, Table]] = {
     "mnist": {**published_images.MNIST.tables, "claims": partial(claims, page="mnist")},
     "cifar10": published_cifar.TABLES,
     "noise": published_noise.TABLES,
+    "index": published_index.TABLES,
     "README": published_cifar_words.README,
     "how-to-choose": published_cifar_words.HOW_TO_CHOOSE,
 }
