@@ -21,6 +21,7 @@ import published_choose
 import published_cifar
 import published_cifar_words
 import published_float
+import published_index
 import published_mnist
 import published_noise
 import published_readme
@@ -41,6 +42,7 @@ PAGES: Mapping[str, Mapping[str, Table]] = {
     "float": published_float.TABLES,
     "README": {**published_cifar_words.README, **published_readme.TABLES},
     "how-to-choose": {**published_choose.TABLES, **published_cifar_words.HOW_TO_CHOOSE},
+    "index": published_index.TABLES,
 }
 # pages that do not lie beside the rows: where they lie from there.
 ELSEWHERE = {"README": "../..", "how-to-choose": ".."}

@@ -1,7 +1,7 @@
 """The tables of docs/results/cifar10.md: two networks, our recipe and the paper's."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from published_cifar_beside import beside, labels, shifts, uncertainty
 from published_cifar_gpu import ablation, standard
@@ -24,7 +24,7 @@ from published_cifar_rows import (
 )
 from published_cifar_speed import speed
 from published_cifar_summary import PICTURES, summary
-from published_claims import judged
+from published_claims import OF_PAGE, Found, judge_frames, judged
 from published_images import ECE, ERROR, NLL
 from published_numbers import (
     EQUAL,
@@ -42,7 +42,6 @@ from published_numbers import (
 from qbayes.report.frame import Frame
 from qbayes.report.pairs import Pair, score
 
-CLAIMS = ("C1", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C12")
 DIGITS = "mnist"
 
 
@@ -118,20 +117,32 @@ def claims(studies: Studies) -> Lines:
     """The paper's claims by the rows of each network and scheme; C12 beside MNIST."""
 
     def made() -> Lines:
-        frames: dict[str, Frame] = {}
-        for network in NETWORKS:
-            if network.study not in studies or not studies[network.study].frame.rows:
-                continue
-            held = Held.of(studies, network)
-            frames[f"{network.words}, ours"] = held.ours.frame
-            if any(row["precision"] != "float" for row in held.papers.frame.rows):
-                frames[f"{network.words}, the paper's"] = held.papers.frame
-        if not frames:
+        found = verdicts(studies)
+        if not found:
             raise Missing("no rows")
-        more = {DIGITS: studies[DIGITS].frame} if DIGITS in studies else {}
-        return judged(frames, more, CLAIMS)
+        return judged(_frames(studies), found, OF_PAGE["cifar10"])
 
     return or_not_run(made)
+
+
+@lru_cache(maxsize=8)
+def verdicts(studies: Studies) -> Found:
+    """By network and scheme, and by claim; empty without rows."""
+    frames = _frames(studies)
+    more = {DIGITS: studies[DIGITS].frame} if DIGITS in studies else {}
+    return judge_frames(frames, more) if frames else {}
+
+
+def _frames(studies: Studies) -> dict[str, Frame]:
+    frames: dict[str, Frame] = {}
+    for network in NETWORKS:
+        if network.study not in studies or not studies[network.study].frame.rows:
+            continue
+        held = Held.of(studies, network)
+        frames[f"{network.words}, ours"] = held.ours.frame
+        if any(row["precision"] != "float" for row in held.papers.frame.rows):
+            frames[f"{network.words}, the paper's"] = held.papers.frame
+    return frames
 
 
 def smaller(studies: Studies) -> Lines:

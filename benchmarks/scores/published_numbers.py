@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from qbayes.report.bootstrap import Estimate, Unit, cluster_means, estimate
+from qbayes.report.bootstrap import Estimate, Unit, cluster_means, error_of_mean, estimate, several_folds
 from qbayes.report.cells import COLLAPSE_REGRESSION, has_collapsed
 from qbayes.report.chart import FLOAT
 from qbayes.report.frame import Frame, Row
-from qbayes.report.pairs import Pair, differences, paired, score
+from qbayes.report.pairs import Pair, differences, overlap, paired, score
 
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
 EQUAL = ("W8A8", "W6A6", "W5A5", "W4A4", "W3A3", "W2A2")
@@ -110,21 +110,25 @@ class Studies:
 
 
 def spread_of(rows: Iterable[Row], metric: str) -> Estimate:
-    """Mean over the repeats, with its standard error."""
+    """Mean over the repeats with its plain standard error, as the literature's tables have it.
+
+    It is not corrected for the overlap of splits, to stand beside theirs; intervals of changes are.
+    """
     units: dict[Unit, float] = {(row.get("fold"), row["seed"]): score(row, metric) for row in rows}
-    return estimate(units)
+    return estimate(units, overlap=0.0)
 
 
 def change(pairs: Sequence[Pair], metric: str, factor: float = 1.0) -> Estimate:
     """The mean of ``quantised − float`` over the repeats, times a factor."""
-    return estimate(differences(pairs, metric)).scaled(factor)
+    return estimate(differences(pairs, metric), overlap=overlap(pairs)).scaled(factor)
 
 
 def ratio(pairs: Sequence[Pair], metric: str) -> Estimate:
     """Per cent by which the mean over the repeats is above that of float.
 
     Ratio of means ``r = q̄ / f̄``, so that a split with a small error does not count more; its standard error
-    is that of the mean of ``(q − r f) / f̄``, repeat by repeat (the delta method).
+    is that of the mean of ``(q − r f) / f̄``, repeat by repeat (the delta method), for splits with the
+    correction for their overlap.
     """
     both = [pair for pair in pairs if pair.has(metric)]
     after = cluster_means({pair.unit: score(pair.quantised, metric) for pair in both})
@@ -134,7 +138,8 @@ def ratio(pairs: Sequence[Pair], metric: str) -> Estimate:
     with np.errstate(invalid="ignore"):
         times = float(after.mean() / before.mean())
         apart = (after - times * before) / before.mean()
-        error = float(apart.std(ddof=1)) / math.sqrt(len(apart)) if len(apart) > 1 else 0.0
+        splits = several_folds(pair.unit for pair in both)
+        error = error_of_mean(apart, overlap(both) if splits else 0.0)
     return Estimate(100 * (times - 1), 100 * error, len(apart) - 1, len(both))
 
 

@@ -360,7 +360,7 @@ def test_claims_link_to_figures_that_are_there(sight: Sight, whole: Path) -> Non
     assert links
     for link in set(links):
         assert sight.page.locator(link).count() == 1
-    assert sight.page.locator("#claims li[id^=claim-]").count() == 12
+    assert sight.page.locator("#claims li[id^=claim-]").count() == 13
     assert sight.page.locator("#checks li").count() >= 5
 
 

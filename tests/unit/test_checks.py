@@ -25,7 +25,13 @@ def sound() -> Rows:
     )
     for fold in range(2):
         rows += regressed("sghmc", fold=fold) + regressed("sghmc", (4, 4), fold=fold)
-    return rows
+    return rows + controls(rows)
+
+
+def controls(rows: Rows) -> Rows:
+    """Of every float run one with the fine-tuning of its quantised runs."""
+    alike = {"precision": "float-finetuned", "training": "trained"}
+    return [{**one, **alike, "run": f"control {one['run']}"} for one in rows if one["precision"] == "float"]
 
 
 def found(rows: Rows, title: str, **options: Any) -> Check:
@@ -75,6 +81,20 @@ def unquantised(one: Made) -> bool:
         ("confusion", spoiled(quantised, **{"confusion/error": 0.9}), "confusion/error"),
         ("noise", spoiled(quantised, mutual_information=0.001), "mnist lenet mcd W8A7"),
         ("splits", regressed("mcd", fold=0), "uci/boston"),
+        (
+            "control",
+            [
+                one
+                for one in sound()
+                if not (one["precision"] == "float-finetuned" and one["task"] == "mnist")
+            ],
+            "mnist lenet mcd W8A7 20 draws",
+        ),
+        (
+            "of one commit",
+            [{**one, "commit": one["precision"]} for one in sound()],
+            "mnist lenet mcd W8A7 20 draws (commit float and W8A7)",
+        ),
         ("finite", spoiled(quantised, nll=math.inf), "mnist lenet mcd W8A7 20 draws seed 2 (nll inf)"),
         ("finite", spoiled(quantised, **{"rotation/2/nll": math.nan}), "seed 0 (rotation/2/nll nan)"),
     ],

@@ -1,29 +1,41 @@
-"""Claims C1 … C12: a study in which each must hold, one in which it must not, one that cannot tell."""
+"""Claims C1 … C13: a study in which each must hold, one in which it must not, one without a difference that
+matters, and one that cannot tell."""
 
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from fractions import Fraction
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qbayes.report.bootstrap import Estimate
-from qbayes.report.claims import CLAIMS, Line, Verdict, judge_all
-from qbayes.report.claims.base import Above, AtMost, Comparison, Within, conclude, judged, refuted
+from qbayes.metrics.scores import is_score
+from qbayes.report.claims import CLAIMS, Verdict, judge_all
+from qbayes.report.frame import Frame
 from study_rows import Made, classified, regressed, row, study
 
 BAYESIAN = ("mcd", "bbb", "sghmc")
 ALL = ("pointwise", *BAYESIAN)
-HOLDS, FAILS, OPEN = "holds", "does not hold", "not enough data"
+HOLDS, FAILS, OPEN, EQUAL = "holds", "does not hold", "not enough data", "no difference that matters"
 Rows = list[Made]
 
 
+def swaying(rows: Sequence[Made]) -> Frame:
+    """Scores move by a millionth from seed to seed: runs without a spread decide nothing."""
+    return study([{name: _swayed(one, name) for name in one} for one in rows])
+
+
+def _swayed(one: Made, name: str) -> Any:
+    if not (is_score(name) and isinstance(one[name], float)):
+        return one[name]
+    own = sum(map(ord, f"{one['method']} {one['scheme']} {one['precision']}")) % 89
+    return one[name] * (1 + 1e-7 * own * one["seed"])
+
+
 def verdict(number: int, rows: Sequence[Made]) -> Verdict:
-    return CLAIMS[f"c{number}"](study(rows))
+    return CLAIMS[f"c{number}"](swaying(rows))
 
 
 def both(method: str, bits: tuple[int, int], **columns: Any) -> Rows:
@@ -33,11 +45,11 @@ def both(method: str, bits: tuple[int, int], **columns: Any) -> Rows:
     return made(method, **shared) + made(method, bits, **columns)
 
 
-def at_each(method: str, grid: dict[tuple[int, int], float], **shared: Any) -> Rows:
+def at_each(method: str, grid: dict[tuple[int, int], float], wiggle: float = 1e-5, **shared: Any) -> Rows:
     """Classification runs with these errors at these bits, and the float runs."""
     rows = classified(method, **shared)
     for bits, error in grid.items():
-        rows += classified(method, bits, error=error, wiggle=1e-4, **shared)
+        rows += classified(method, bits, error=error, wiggle=wiggle, **shared)
     return rows
 
 
@@ -127,7 +139,7 @@ def test_no_claim_is_tripped_by_scores_that_are_not_finite(scored: float, precis
             one |= {name: scored for name in scores if name in one}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        verdicts = judge_all(study(rows))
+        verdicts = judge_all(swaying(rows))
     lines = [line for one in verdicts for line in one.table]
     assert any(not math.isfinite(line.value) for line in lines)
     assert all(line.outcome == "unclear" for line in lines if math.isnan(line.value))
@@ -162,6 +174,8 @@ def test_c1_is_judged_on_trained_runs_of_plain_schemes() -> None:
 
 
 def c2(pointwise: float = 9.5, activations: float = 9.5, weights: float = 9.5, **shared: Any) -> Rows:
+    """Six runs of each: fewer of one mind are no majority that bounds could show."""
+    shared = {"seeds": range(6), **shared}
     rows = regressed("pointwise", **shared) + regressed("pointwise", (8, 3), rmse=pointwise, **shared)
     rows += regressed("sghmc", **shared) + regressed("sghmc", (8, 3), rmse=activations, **shared)
     return rows + regressed("sghmc", (4, 7), rmse=weights, **shared)
@@ -178,9 +192,12 @@ def test_c2() -> None:
 
 
 def test_c2_is_over_tasks() -> None:
-    most = [one for name in "abcde" for one in c2(task=f"uci/{name}")]
-    assert "5 tasks" in verdict(2, most).table[0].subject
+    most = [one for name in "abcdef" for one in c2(task=f"uci/{name}", seeds=[0])]
+    assert "6 tasks" in verdict(2, most).table[0].subject
     assert verdict(2, most).verdict == HOLDS
+    five = [one for one in most if one["task"] != "uci/f"]
+    assert verdict(2, five).verdict == OPEN, "five tasks of one mind are none"
+    assert verdict(2, [{**one, "rmse": 4.0} for one in most]).verdict == FAILS
     split = c2(task="uci/a") + c2(5, 5, 5, task="uci/b")
     assert verdict(2, split).verdict == OPEN
 
@@ -188,6 +205,14 @@ def test_c2_is_over_tasks() -> None:
 def test_c2_ignores_float_that_does_not_work() -> None:
     rows = [{**one, "rmse": 9.9} for one in c2()]
     assert verdict(2, rows).verdict == OPEN
+
+
+def test_three_seeds_are_too_few_to_tell_of_a_collapse() -> None:
+    """Three of three are seen in one case of eight where only half of all runs collapse."""
+    for rmse in (9.5, 4.0):
+        found = verdict(2, c2(rmse, rmse, rmse, seeds=range(3)))
+        assert found.verdict == OPEN
+        assert all(line.low is not None and line.high != line.low for line in found.table)
 
 
 def test_c2_keeps_a_cell_of_which_one_float_run_does_not_work() -> None:
@@ -207,9 +232,10 @@ def test_few_bits_on_both_sides_can_refute_but_not_support_a_collapse() -> None:
 
 
 def c3(rounded: float | None, exact: float | None, scheme: str = "paper") -> Rows:
-    rows = classified("mcd")
-    rows += [] if rounded is None else classified("mcd", (8, 3), error=rounded, scheme=scheme)
-    return rows + ([] if exact is None else classified("mcd", (8, 3), error=exact))
+    seeds = range(6)
+    rows = classified("mcd", seeds=seeds)
+    rows += [] if rounded is None else classified("mcd", (8, 3), seeds, error=rounded, scheme=scheme)
+    return rows + ([] if exact is None else classified("mcd", (8, 3), seeds, error=exact))
 
 
 @pytest.mark.parametrize("scheme", ["paper", "default, mask=product"])
@@ -229,7 +255,7 @@ def test_c3_is_about_mnist() -> None:
 
 
 def c4(activations: float = 0.8, weights: float = 0.8, methods: Sequence[str] = ALL) -> Rows:
-    shared = {"task": "cifar10", "network": "resnet18"}
+    shared: dict[str, Any] = {"task": "cifar10", "network": "resnet18", "seeds": range(6)}
     grid = {(8, 4): activations, (8, 3): activations, (3, 7): weights}
     return [one for method in methods for one in at_each(method, grid, **shared)]
 
@@ -271,8 +297,11 @@ def test_c5() -> None:
     assert verdict(5, c5(confusion=1.9)).verdict == HOLDS, "it may rise"
     assert verdict(5, c5(confusion=0.9)).verdict == FAILS
     assert verdict(5, c5(test=0.4)).verdict == FAILS
-    assert verdict(5, c5(pointwise=0.9)).verdict == FAILS
+    assert verdict(5, c5(pointwise=0.9)).verdict == EQUAL, "it does not fall"
     assert verdict(5, c5(pointwise=1.1)).verdict == FAILS
+    assert dict(verdict(5, c5(pointwise=1.1)).methods) == {"pointwise": FAILS} | dict.fromkeys(
+        BAYESIAN, HOLDS
+    )
 
 
 def test_c5_names_the_half_without_data() -> None:
@@ -317,9 +346,12 @@ def c6(pointwise: float, bayesian: float) -> Rows:
 def test_c6() -> None:
     found = verdict(6, c6(2.0, 1.0))
     assert found.verdict == HOLDS
-    assert [line.value for line in found.table] == pytest.approx([1.0] * 3, abs=1e-6)
+    assert [line.value for line in found.table] == pytest.approx([1.0] * 3, abs=1e-4)
     assert verdict(6, c6(1.0, 2.0)).verdict == FAILS
-    assert verdict(6, c6(1.0, 1.0)).verdict == FAILS, "equal slopes are not slower ones"
+    assert verdict(6, c6(1.0, 1.0)).verdict == EQUAL, "equal slopes are not slower ones"
+    few = verdict(6, c6(1.005, 1.0))
+    assert few.verdict == EQUAL, "0.025 points over five bits are half of the margin"
+    assert all(line.low is not None and line.low > 0 for line in few.table), "though slower it is"
     assert verdict(6, [one for one in c6(2, 1) if one["method"] != "pointwise"]).verdict == OPEN
     two = [one for one in c6(2, 1) if one["precision"] in ("float", "W8A8", "W3A3")]
     assert verdict(6, two).verdict == OPEN
@@ -341,6 +373,7 @@ def c7(mcd_a: float = 0.5, sghmc_w: float = 0.2, others: tuple[float, float] = (
 def test_c7() -> None:
     assert verdict(7, c7()).verdict == HOLDS
     assert verdict(7, c7(mcd_a=0.1)).verdict == FAILS, "MCD must lose most by activations"
+    assert verdict(7, c7(mcd_a=0.3)).verdict == EQUAL, "SGHMC loses as much by them"
     assert verdict(7, c7(sghmc_w=0.02)).verdict == FAILS, "SGHMC must lose most by weights"
     assert verdict(7, c7(others=(0.05, 0.18))).verdict == FAILS, "weights must lose less"
     only = [one for one in c7() if one["method"] in ("pointwise", "bbb")]
@@ -373,10 +406,15 @@ def c8(pointwise: float, bayesian: float, quantised: float | None = None) -> Row
 def test_c8() -> None:
     found = verdict(8, c8(0.4, 0.2))
     assert found.verdict == HOLDS
-    assert {round(line.value, 6) for line in found.table} == {20.0}
+    assert {round(line.value, 3) for line in found.table} == {20.0}
     assert len(found.table) == 3 * 3 * 2
     assert verdict(8, c8(0.2, 0.4)).verdict == FAILS
-    assert verdict(8, c8(0.2, 0.2)).verdict == FAILS
+    assert verdict(8, c8(0.2, 0.2)).verdict == EQUAL
+    assert verdict(8, c8(0.2, 0.21)).verdict == EQUAL, "a point of twenty does not matter"
+    assert verdict(8, c8(0.2, 0.19)).verdict == EQUAL
+    some = c8(0.4, 0.2)
+    some = [one | shifted(0.5) if one["method"] == "bbb" else one for one in some]
+    assert dict(verdict(8, some).methods) == {"mcd": HOLDS, "sghmc": HOLDS, "bbb": FAILS}
     assert verdict(8, c8(0.4, 0.2, quantised=0.5)).verdict == FAILS, "also at A7W8"
     assert verdict(8, c1()).verdict == OPEN
 
@@ -391,7 +429,7 @@ def test_c8_counts_the_rise_from_the_rows_that_were_shifted() -> None:
     rows = [{**one, "unshifted/ece": 0.01, "shift_rows": 2000} for one in c8(0.4, 0.2)]
     moved = [{**one, "ece": 0.35} if one["method"] == "pointwise" else one for one in rows]
     assert verdict(8, moved).verdict == HOLDS
-    assert {round(line.value, 6) for line in verdict(8, moved).table} == {20.0}
+    assert {round(line.value, 3) for line in verdict(8, moved).table} == {20.0}
     other = [{**one, "shift_rows": 500} if one["method"] == "pointwise" else one for one in rows]
     assert verdict(8, other).verdict == OPEN
 
@@ -401,13 +439,16 @@ def test_c9() -> None:
         return classified("mcd", **shifted(0.1)) + classified("mcd", (8, 7), **shifted(0.1, **quantised))
 
     assert verdict(9, rows()).verdict == HOLDS
-    assert len(verdict(9, rows()).table) == 3 * 5 * 3
+    assert len(verdict(9, rows()).table) == 3 * 3, "the mean over the levels of each shift"
     assert verdict(9, rows(error=0.05, nll=0.1)).verdict == HOLDS, "what gets better passes"
-    assert verdict(9, rows(error=0.209)).verdict == HOLDS, "a point of error is near"
+    assert verdict(9, rows(error=0.209)).verdict == HOLDS, "a point of twenty is near"
     large = classified("mcd", **shifted(0.1, error=0.6)) + classified(
         "mcd", (8, 7), **shifted(0.1, error=0.62)
     )
-    assert verdict(9, large).verdict == HOLDS, "so are 5 % of a large float error"
+    assert verdict(9, large).verdict == HOLDS, "so are two of sixty"
+    one_level = dict.fromkeys(("rotation/1/nll", "rotation/2/nll"), 0.8)
+    two_levels = [one | one_level if one["precision"] == "W8A7" else one for one in rows()]
+    assert verdict(9, two_levels).verdict == HOLDS, "the mean over five is 0.74, as near as 0.77"
     assert verdict(9, rows(error=0.25)).verdict == FAILS
     assert verdict(9, rows(nll=0.8)).verdict == FAILS
     assert verdict(9, c1()).verdict == OPEN
@@ -423,11 +464,20 @@ def test_c10() -> None:
     assert "latencies" in found.missing[0]
     assert found.table[0].value == pytest.approx(4.0)
     assert verdict(10, [{**one, "bytes": 1000} for one in rows]).verdict == FAILS
-    timed = [{**one, "latency": 9.0 if one["precision"] == "float" else 3.0} for one in rows]
-    assert verdict(10, timed).verdict == HOLDS
-    slow = [{**one, "latency": 3.0} for one in rows]
-    assert verdict(10, slow).verdict == FAILS
-    assert verdict(10, [one for one in timed if one["seed"] == 0]).verdict == HOLDS, "bytes need no seeds"
+    assert found.methods == (("mcd", OPEN),), "and so it is for each method"
+
+    def timed(quantised: float) -> Rows:
+        return [
+            {**one, "latency": 9.0 if one["precision"] == "float" else quantised + 0.01 * one["seed"]}
+            for one in rows
+        ]
+
+    assert verdict(10, timed(3.0)).verdict == HOLDS
+    assert verdict(10, timed(9.0)).verdict == FAILS
+    one_seed = [one for one in timed(3.0) if one["seed"] == 0]
+    assert [line.outcome for line in verdict(10, one_seed).table] == ["yes", "unclear"], "bytes are counted"
+    larger = verdict(10, [{**one, "bytes": 1000} for one in rows if one["seed"] == 0])
+    assert larger.verdict == FAILS, "more memory refutes without any time, and without a second seed"
 
 
 def c11(product: float = 0.03, fewer: float = 0.03) -> Rows:
@@ -442,8 +492,9 @@ def c11(product: float = 0.03, fewer: float = 0.03) -> Rows:
 def test_c11() -> None:
     found = verdict(11, c11())
     assert found.verdict == HOLDS
-    assert len(found.table) == 3
-    assert verdict(11, c11(fewer=0.01)).verdict == FAILS, "fewer bits lose nothing: they are not needed"
+    assert len(found.table) == 3 + 2, "error, NLL and ECE of the masks; the worst of ε and of σ"
+    assert verdict(11, c11(fewer=0.01)).verdict == EQUAL, "fewer bits lose nothing: they are not needed"
+    assert verdict(11, c11(fewer=0.005)).verdict == FAILS, "fewer bits are better"
     assert verdict(11, c11(product=0.002)).verdict == FAILS, "rounded masks are better: one bit is not enough"
 
 
@@ -472,84 +523,39 @@ def test_c12() -> None:
     assert found.verdict == HOLDS
     assert "different data" in found.reason
     assert verdict(12, c12(0.3, 0.02)).verdict == FAILS
-    assert verdict(12, c12(0.1, 0.1)).verdict == FAILS
+    assert verdict(12, c12(0.1, 0.1)).verdict == EQUAL
     assert "different data" not in verdict(12, c12(0.02, 0.3, task="mnist")).reason
     assert verdict(12, [one for one in c12(0.1, 0.3) if one["network"] == "lenet"]).verdict == OPEN
 
 
-# ---- the rules themselves
+# ---- C13, ours
 
 
-def spread(value: float, half: float) -> Estimate:
-    """An estimate whose 95 % interval is ``value ± half``, with plenty of runs."""
-    return Estimate(value, half / 1.959964, 1e9, 10)
+def c13(**quantised: float) -> Rows:
+    floats = shifted(0.1, entropy=0.5)
+    return [
+        one
+        for method in ALL
+        for one in classified(method, **floats)
+        + classified(method, (8, 7), **(floats | shifted(0.1, entropy=0.5, **quantised)))
+        + classified(method, (8, 8), **floats)
+    ]
 
 
-@pytest.mark.parametrize(
-    ("value", "half", "at_most", "within", "above"),
-    [
-        (0.0, 0.5, "yes", "yes", "no"),
-        (-5.0, 0.5, "yes", "no", "no"),
-        (5.0, 0.5, "no", "no", "yes"),
-        (0.8, 0.5, "unclear", "unclear", "yes"),
-        (1.2, 1.5, "unclear", "unclear", "unclear"),
-        (1.2, 1.0, "no", "no", "yes"),
-        (-1.2, 1.0, "yes", "no", "no"),
-    ],
-)
-def test_rules(value: float, half: float, at_most: str, within: str, above: str) -> None:
-    found = spread(value, half)
-    rules = AtMost(1.0), Within(1.0), Above(0.0, tie=0.6)
-    assert [rule.judge(found) for rule in rules] == [at_most, within, above]
+def test_c13() -> None:
+    assert verdict(13, c13()).verdict == HOLDS
+    assert verdict(13, []).verdict == OPEN
+    worse = {("sghmc", "W8A7"): shifted(0.2, entropy=0.5)}
+    found = verdict(13, [one | worse.get((one["method"], one["precision"]), {}) for one in c13()])
+    assert found.verdict == FAILS, "ten points of ECE for every ten"
+    assert dict(found.methods) == dict.fromkeys(ALL, HOLDS) | {"sghmc": FAILS}
 
 
-def test_one_line_of_many_must_fail_clearly() -> None:
-    def lines(half: float) -> list[Line]:
-        calm = [Comparison(f"s{n}", "q", "", spread(0, 0.1), AtMost(1.0)) for n in range(99)]
-        return judged([*calm, Comparison("bad", "q", "", spread(2, half), AtMost(1.0))])
-
-    assert not refuted(lines(1.9))
-    assert conclude("C0", "", lines(1.9), figure="").verdict == OPEN
-    assert "chance may explain" in conclude("C0", "", lines(1.9), figure="").reason
-    assert refuted(lines(0.5))
-
-
-def test_many_subjects_that_fail_weakly_refute_together() -> None:
-    weak = [Comparison(f"s{n}", "q", "", spread(2, 1.9), AtMost(1.0)) for n in range(10)]
-    calm = [Comparison(f"c{n}", "q", "", spread(0, 0.1), AtMost(1.0)) for n in range(90)]
-    assert refuted(judged([*weak, *calm]))
-    hanging_together = [Comparison("s", f"q{n}", "", one.found, one.rule) for n, one in enumerate(weak)]
-    assert not refuted(judged([*hanging_together, *calm]))
-
-
-@pytest.mark.parametrize("each", [1, 2, 5])
-@pytest.mark.parametrize("subjects", [1, 2, 5, 10, 40])
-def test_so_many_subjects_refute_as_chance_makes_in_one_study_of_twenty(subjects: int, each: int) -> None:
-    """A line fails where its whole interval lies on one side, which chance does to it in 2.5 % of studies."""
-    fails = 1 - Fraction(975, 1000) ** each
-    for failing in range(subjects + 1):
-        lines = [
-            Line(f"s{n}", f"q{m}", "", 1.0, 0.5, 1.5, "≤ 0.1", "no" if n < failing and not m else "yes", 3)
-            for n in range(subjects)
-            for m in range(each)
-        ]
-        as_many = sum(
-            math.comb(subjects, k) * fails**k * (1 - fails) ** (subjects - k)
-            for k in range(failing, subjects + 1)
-        )
-        assert refuted(lines) == (as_many < Fraction(5, 100)), (failing, float(as_many))
-
-
-def test_claims_are_seldom_refuted_by_chance() -> None:
-    """200 studies without any loss, 3 seeds, 60 scores: at most 5 % refuted, and 3 standard errors."""
-    generator = np.random.default_rng(0)
-    wrong = 0
-    for _ in range(200):
-        noise = generator.normal(0, 2.0, (60, 3))
-        found = [Estimate(float(x.mean()), float(x.std(ddof=1) / math.sqrt(3)), 2, 3) for x in noise]
-        lines = judged([Comparison(f"s{n // 5}", "q", "", one, AtMost(1.0)) for n, one in enumerate(found)])
-        wrong += refuted(lines)
-    assert wrong / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+@pytest.mark.parametrize(("entropy", "expected"), [(0.3, FAILS), (0.48, HOLDS), (0.7, HOLDS)])
+def test_c13_is_about_entropy_that_falls(entropy: float, expected: str) -> None:
+    changed = shifted(0.1, entropy=entropy)
+    rows = [one | changed if one["precision"] == "W8A8" else one for one in c13()]
+    assert verdict(13, rows).verdict == expected
 
 
 # ---- all of them
@@ -565,14 +571,14 @@ def everything() -> Rows:
 
 
 def test_verdicts_are_in_order_and_complete() -> None:
-    found = judge_all(study(everything()))
-    assert [one.id for one in found] == [f"C{number}" for number in range(1, 13)]
+    found = judge_all(swaying(everything()))
+    assert [one.id for one in found] == [f"C{number}" for number in range(1, 14)]
     assert all(one.claim and one.reason and one.figure for one in found)
     assert {one.verdict for one in found} == {HOLDS, FAILS, OPEN}
 
 
 def test_empty_study_decides_nothing_and_says_what_it_lacks() -> None:
-    for found in judge_all(study([])):
+    for found in judge_all(swaying([])):
         assert found.verdict == OPEN
         assert found.missing
         assert found.table == ()
@@ -582,7 +588,7 @@ def test_empty_study_decides_nothing_and_says_what_it_lacks() -> None:
 @given(st.permutations(range(len(everything()))))
 def test_order_of_rows_changes_nothing(order: Sequence[int]) -> None:
     rows = everything()
-    assert judge_all(study([rows[index] for index in order])) == judge_all(study(rows))
+    assert judge_all(swaying([rows[index] for index in order])) == judge_all(swaying(rows))
 
 
 UNRELATED: list[Callable[[], Rows]] = [
@@ -597,7 +603,10 @@ UNRELATED: list[Callable[[], Rows]] = [
 @pytest.mark.parametrize("more", UNRELATED)
 def test_unrelated_rows_change_no_verdict(more: Callable[[], Rows]) -> None:
     rows = everything()
-    assert judge_all(study(rows + more())) == judge_all(study(rows))
+    before, after = (
+        [replace(one, caveats=()) for one in judge_all(swaying(some))] for some in (rows, rows + more())
+    )
+    assert before == after
 
 
 def test_lines_read_well() -> None:

@@ -21,9 +21,10 @@ from study_rows import Made, classified, row, study
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 
 import published
-from published_claims import claims
+from published_claims import OF_PAGE, claims
 from published_contrast import draw_contrast
 from published_figures import PICTURES, compact, draw
+from published_index import index
 from published_numbers import Rows, Studies, change, interval, plus_minus, ratio, signed, spread_of
 from published_uci_paper import papers
 from published_uci_sets import FIRST_LAYER
@@ -55,14 +56,18 @@ def rows_of(*rows: list[Made]) -> Rows:
 
 
 def test_the_ratio_is_that_of_the_means_and_pairs_the_splits() -> None:
-    """Means 2 and 2.4; splits lie ∓ 0.2 from 1.2 times float, 10 % of it: their mean errs by 10 %."""
+    """Means 2 and 2.4; splits lie ∓ 0.2 from 1.2 times float, 10 % of it: their mean errs by 10 %.
+
+    Two splits that overlap by a ninth: by √(1/2 + 1/9) / √(1/2) of that.
+    """
     frame = study([*splits("mcd", None, [2.0, 2.0]), *splits("mcd", (8, 8), [2.2, 2.6])])
     found = ratio(paired(frame), "rmse")
     assert found.value == pytest.approx(20)
-    assert (found.low, found.high) == pytest.approx((20 - 10 * T1, 20 + 10 * T1), rel=1e-5)
+    error = 10 * math.sqrt(1 + 2 / 9)
+    assert (found.low, found.high) == pytest.approx((20 - error * T1, 20 + error * T1), rel=1e-5)
     proportional = study([*splits("mcd", None, [1.0, 3.0]), *splits("mcd", (8, 8), [1.1, 3.3])])
     found = ratio(paired(proportional), "rmse")
-    assert (found.low, found.value, found.high) == pytest.approx((10, 10, 10)), "all splits agree: no doubt"
+    assert (found.value, found.se_runs) == pytest.approx((10, 0)), "all splits agree"
 
 
 def test_a_split_without_end_has_no_interval() -> None:
@@ -134,7 +139,9 @@ def test_no_run_is_left_out_of_the_papers_table(tmp_path: Path) -> None:
 def studies(tmp_path_factory: pytest.TempPathFactory) -> Studies:
     equal = [(8, 8), (4, 4), (3, 3), (2, 2)]
     folder = tmp_path_factory.mktemp("results")
-    for name in ("noise-bits.csv", "noise-grids.csv", "draws.csv", "rates.csv", "images_float.csv"):
+    for name in (
+        "noise-bits.csv", "noise-grids.csv", "draws.csv", "rates.csv", "images_float.csv", "judge.csv",
+    ):  # fmt: skip
         shutil.copy(published.RESULTS / name, folder)
     cifar10_rows.publish_all(folder)
     return folder_with(
@@ -179,13 +186,47 @@ def test_every_table_is_one(studies: Studies, page: str, name: str) -> None:
 def test_claims_that_compare_schemes_see_the_rows_of_both_recipes(studies: Studies) -> None:
     lines = [line for line in claims(studies, "mnist") if line.startswith("| C3 ")]
     assert len(lines) == 1
-    assert "| all | does not hold |" in lines[0]
-    assert "With the paper's rounded masks: no collapse shown; with exact ones: no collapse shown" in lines[0]
+    assert "| all | **does not hold** | does not hold: `mcd` |" in lines[0]
+    assert "With the paper's rounded masks: not enough runs to tell; with exact ones: no collapse" in lines[0]
 
 
-def test_rows_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(Missing, match=r"uci\.csv"):
-        published_uci.float_table(Studies(tmp_path))
+def test_every_claim_of_the_paper_has_a_cell_for_each_task(studies: Studies) -> None:
+    """And each verdict leads to the page's own section on the claims."""
+    rows = [line.strip("| ").split(" | ") for line in index(studies)[2:]]
+    assert [row[0] for row in rows] == [f"C{number}" for number in range(1, 13)]
+    cells = {row[0]: dict(zip(("uci", "mnist", "cifar10"), row[2:], strict=True)) for row in rows}
+    assert cells["C2"]["mnist"] == "–"
+    assert cells["C3"]["mnist"] == "[does not hold](mnist.md#the-papers-claims)"
+    for words in ("](mnist.md#the-papers-claims) (ours); [", "](mnist.md#the-papers-claims) (the paper's)"):
+        assert words in cells["C1"]["mnist"]
+    for id, by_page in cells.items():
+        for page, cell in by_page.items():
+            asked = id in OF_PAGE[page]
+            assert (cell == "–") == (not asked), (id, page)
+
+
+def test_a_page_without_rows_is_not_run_yet(tmp_path: Path) -> None:
+    studies = folder_with(
+        tmp_path, uci=[*splits("mcd", None, [1.0, 1.0]), *splits("mcd", (8, 8), [1.0, 1.1])]
+    )
+    (c1,) = [line for line in index(studies) if line.startswith("| C1 ")]
+    assert c1.endswith("| no rows | not run yet | not run yet |")
+    (c10,) = [line for line in index(studies) if line.startswith("| C10 ")]
+    assert "| no rows |" in c10, "rows without their bytes"
+
+
+def test_a_page_says_what_its_rows_cannot_judge(tmp_path: Path) -> None:
+    """One seed, no control, and pairs of two commits."""
+    objects = {"test_rows": 10_000, "entropy": 0.05, "commit": "a"}
+    rows = [
+        *classified("mcd", seeds=[0], **objects),
+        *classified("mcd", (8, 7), seeds=[0], **objects | {"commit": "b"}),
+    ]
+    lines = claims(folder_with(tmp_path, mnist=rows), "mnist")
+    said = lines[lines.index("What these rows cannot judge:") :]
+    assert any("One seed in C1 (1 of 4)" in line and "say nothing of training" in line for line in said)
+    assert any("No control: for 1 of 1 fine-tuned runs" in line for line in said)
+    assert any("Two commits: 1 of 1 quantised runs" in line for line in said)
 
 
 # ---- pages

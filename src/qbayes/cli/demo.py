@@ -133,9 +133,11 @@ def _print_verdict(study: "Study", outcome: "Outcome", frame: "Frame", page: Pat
     verdicts = judge_all(frame)
     held = [verdict.id for verdict in verdicts if verdict.verdict == "holds"]
     fallen = [verdict.id for verdict in verdicts if verdict.verdict == "does not hold"]
+    equal = [verdict.id for verdict in verdicts if verdict.verdict == "no difference that matters"]
     failed = [check for check in check_all(frame) if not check.passed]
     out().print(
         f"of the paper's claims {', '.join(held) or 'none'} hold here, {', '.join(fallen) or 'none'} do not, "
+        f"{', '.join(equal) or 'none'} show no difference that matters, "
         "and there is not enough data for the others"
     )
     for check in failed:

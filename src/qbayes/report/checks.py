@@ -1,19 +1,18 @@
 """Numbered checks K1 …: what must not be believed about a study's numbers, in one sentence each."""
 
-import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 
 import numpy as np
 
 from qbayes.metrics.row_errors import BINS, bin_of
 from qbayes.metrics.scores import METRICS, is_score
-from qbayes.report.cells import COLLAPSE_REGRESSION, POINTWISE, free_axes, has_collapsed
-from qbayes.report.frame import AXIS, Frame, Row
-from qbayes.report.pairs import Pair, is_float, is_quantised, paired, score
+from qbayes.report.caveats import SHARED, of_two, without_control
+from qbayes.report.cells import COLLAPSE_REGRESSION, POINTWISE, has_collapsed
+from qbayes.report.check_base import CHECKS, Check, Finding, Study, check, label, listed, one_run
+from qbayes.report.frame import Frame, Row
+from qbayes.report.pairs import Pair, is_float, is_quantised, score
 from qbayes.study.table import ORIGIN
 
 FEWEST_SEEDS = 3
@@ -26,62 +25,12 @@ FLOORS_OF_NETWORKS = {("cifar10", "resnet8"): 0.16}
 FEWEST_IN_BIN = 5  # an accuracy of fewer rows is no accuracy
 LOST_NOISE = 0.1  # share of the float run's mutual information below which the noise is lost
 SOME_NOISE = 1e-3  # nats of mutual information below which float had none to lose
-READ_DETAILS = 400  # runs whose details are read at most: 10,000 rows each take 0.1 GB
-_NAMED = 4
-
-
-@dataclass(frozen=True)
-class Check:
-    """``found`` says what must not be believed, or, where ``passed``, what was looked at."""
-
-    id: str
-    title: str
-    passed: bool
-    found: str
-
-
-class Study:
-    """A frame and what several checks ask of it."""
-
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
-
-    @property
-    def pairs(self) -> list[Pair]:
-        return paired(self.frame)
-
-    @cached_property
-    def cells(self) -> dict[str, list[Row]]:
-        """Rows that differ by seed and fold alone, under their label."""
-        found: dict[str, list[Row]] = defaultdict(list)
-        for row in self.frame.rows:
-            found[label(row)].append(row)
-        return dict(sorted(found.items()))
-
-    @cached_property
-    def with_details(self) -> list[Row]:
-        """The first run of each cell, as many as may be read."""
-        first = (rows[0] for rows in self.cells.values())
-        kept = (row for row in first if self.frame.details(str(row["run"])) is not None)
-        return list(itertools.islice(kept, READ_DETAILS))
-
-
-Finding = tuple[str, list[str], str]  # what must not be believed about …, these, and what was looked at
-_CHECKS: list[tuple[str, Callable[[Study], Finding]]] = []
-
-
-def _check(title: str) -> Callable[[Callable[[Study], Finding]], Callable[[Study], Finding]]:
-    def put(function: Callable[[Study], Finding]) -> Callable[[Study], Finding]:
-        _CHECKS.append((title, function))
-        return function
-
-    return put
 
 
 def check_all(frame: Frame) -> list[Check]:
     """Every check, in order."""
     study = Study(frame)
-    return [_made(f"K{number}", title, find(study)) for number, (title, find) in enumerate(_CHECKS, start=1)]
+    return [_made(f"K{number}", title, find(study)) for number, (title, find) in enumerate(CHECKS, start=1)]
 
 
 def _made(id: str, title: str, finding: Finding) -> Check:
@@ -89,40 +38,21 @@ def _made(id: str, title: str, finding: Finding) -> Check:
     return Check(id, title, not culprits, f"{warning}: {listed(culprits)}." if culprits else f"{looked_at}.")
 
 
-def listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
-
-
-def label(row: Row) -> str:
-    """``mnist lenet mcd W8A7`` and what else tells it from others, besides seed and fold."""
-    parts = [str(row.get(name)) for name in ("task", "network", "method", "precision")]
-    if not is_float(row):
-        usual = {"scheme": "default", "training": "trained"}
-        parts += [str(row[name]) for name, value in usual.items() if row.get(name) not in (None, value)]
-    parts += ["paper recipe"] if row.get("recipe") == "paper" else []
-    parts += [f"{row.get('draws')} draws"] if row.get("method") != POINTWISE else []
-    parts += [f"{name.removeprefix(AXIS)} {value}" for name, value in free_axes(row)]
-    return " ".join(parts)
-
-
-def one_run(row: Row) -> str:
-    fold = f" fold {row['fold']}" if row.get("fold") is not None else ""
-    return f"{label(row)}{fold} seed {row.get('seed')}"
-
-
-@_check("seeds enough for a spread")
+@check("seeds enough for a spread")
 def _seeds(study: Study) -> Finding:
     few = [
         f"{name} ({len(repeats)})"
         for name, rows in study.cells.items()
         if len(repeats := {(row.get("fold"), row.get("seed")) for row in rows}) < FEWEST_SEEDS
     ]
-    warning = f"Spreads and intervals of fewer than {FEWEST_SEEDS} runs must not be believed"
+    warning = (
+        f"Spreads and intervals of fewer than {FEWEST_SEEDS} runs must not be believed, and one run says "
+        "nothing of training"
+    )
     return warning, few, f"Every condition has {FEWEST_SEEDS} seeds or folds, or more"
 
 
-@_check("float baselines reach their floor")
+@check("float baselines reach their floor")
 def _floors(study: Study) -> Finding:
     weak = []
     for name, rows in study.cells.items():
@@ -144,14 +74,14 @@ def _floor(row: Row) -> tuple[float | None, str]:
     return FLOORS_OF_NETWORKS.get((task, network), FLOORS.get(task, half_of_chance)), "error"
 
 
-@_check("no run collapsed")
+@check("no run collapsed")
 def _collapsed(study: Study) -> Finding:
     fallen = sorted({label(pair.quantised) for pair in study.pairs if has_collapsed(pair)})
     warning = "ECE, entropy and NLL of collapsed runs must not be read as uncertainty"
     return warning, fallen, f"None of {len(study.pairs)} quantised runs has collapsed"
 
 
-@_check("bins of ECE are filled")
+@check("bins of ECE are filled")
 def _bins(study: Study) -> Finding:
     hollow, seen = [], 0
     for row in study.with_details:
@@ -164,7 +94,7 @@ def _bins(study: Study) -> Finding:
     return warning, hollow, f"The bins of {seen} runs whose details were kept are filled"
 
 
-@_check("draws are equal")
+@check("draws are equal")
 def _draws(study: Study) -> Finding:
     groups: dict[tuple[object, ...], set[int]] = defaultdict(set)
     for row in study.frame.rows:
@@ -179,7 +109,7 @@ def _draws(study: Study) -> Finding:
     return warning, mixed, "All that is compared was evaluated with the same number of draws"
 
 
-@_check("quantised runs have their float run")
+@check("quantised runs have their float run")
 def _partners(study: Study) -> Finding:
     with_partner = {str(pair.quantised["run"]) for pair in study.pairs}
     quantised = [row for row in study.frame.rows if is_quantised(row)]
@@ -188,14 +118,14 @@ def _partners(study: Study) -> Finding:
     return warning, alone, f"All of {len(quantised)} quantised runs are paired"
 
 
-@_check("no run failed")
+@check("no run failed")
 def _failures(study: Study) -> Finding:
     failed = [f"{one_run(row)} ({row.get('reason', 'no reason')})" for row in study.frame.failed]
     warning = "Averages lack the runs that failed, which may be the worst"
     return warning, failed, "No run failed"
 
 
-@_check("no run is missing")
+@check("no run is missing")
 def _missing(study: Study) -> Finding:
     frame = study.frame
     there = len(frame.rows) + len(frame.failed)
@@ -204,7 +134,7 @@ def _missing(study: Study) -> Finding:
     return "The study is not finished, and its numbers may still move", text, f"All of {there} runs are there"
 
 
-@_check("one set of versions and devices")
+@check("one set of versions and devices")
 def _versions(study: Study) -> Finding:
     seen: dict[str, set[str]] = defaultdict(set)
     for stage in ("float", "quantised", "scores"):
@@ -224,7 +154,7 @@ def _versions(study: Study) -> Finding:
     return warning, mixed, "Nothing says that versions or devices were mixed"
 
 
-@_check("confusion data are scored by uncertainty alone")
+@check("confusion data are scored by uncertainty alone")
 def _labels_of_others(study: Study) -> Finding:
     on_confusion = {name for name in study.frame.columns() if name.startswith("confusion/")}
     wrong = sorted(on_confusion - METRICS.keys())
@@ -232,7 +162,7 @@ def _labels_of_others(study: Study) -> Finding:
     return warning, wrong, "Error, NLL and ECE are not computed on confusion data"
 
 
-@_check("noise survived quantisation")
+@check("noise survived quantisation")
 def _noise(study: Study) -> Finding:
     bayesian = [pair for pair in study.pairs if pair.quantised.get("method") != POINTWISE]
     lost = sorted({label(pair.quantised) for pair in bayesian if not has_collapsed(pair) and _lost(pair)})
@@ -245,7 +175,7 @@ def _lost(pair: Pair) -> bool:
     return after is not None and before is not None and before > SOME_NOISE and after < LOST_NOISE * before
 
 
-@_check("UCI sets have several splits")
+@check("UCI sets have several splits")
 def _splits(study: Study) -> Finding:
     folds: dict[str, set[object]] = defaultdict(set)
     for row in study.frame.rows:
@@ -256,7 +186,7 @@ def _splits(study: Study) -> Finding:
     return warning, single, f"{len(folds)} UCI sets, each with several splits" if folds else "No UCI sets"
 
 
-@_check("scores are finite")
+@check("scores are finite")
 def _finite(study: Study) -> Finding:
     scores = sorted(filter(is_score, study.frame.columns()))
     found = ((row, _not_finite(row, scores)) for row in study.frame.rows)
@@ -268,3 +198,30 @@ def _finite(study: Study) -> Finding:
 def _not_finite(row: Row, scores: Sequence[str]) -> list[str]:
     """What was scored without a finite number, ``nll inf``."""
     return [f"{name} {row[name]}" for name in scores if name in row and not math.isfinite(row[name])]
+
+
+@check("fine-tuned runs have a control")
+def _controls(study: Study) -> Finding:
+    alone, trained = without_control(study.frame)
+    names = sorted({label(pair.quantised) for pair in alone})
+    warning = (
+        "What bits changed cannot be told from what training changed without a float run that was fine-tuned "
+        "alike"
+    )
+    return (
+        warning,
+        names,
+        f"All of {len(trained)} fine-tuned runs have one" if trained else "None was fine-tuned",
+    )
+
+
+@check("pairs are of one commit and machine")
+def _pairs_of_two(study: Study) -> Finding:
+    mixed = [
+        f"{label(pair.quantised)} ({column} {pair.float[column]} and {pair.quantised[column]})"
+        for column in SHARED
+        for pair in of_two(study.frame, column)
+    ]
+    warning = "What bits changed cannot be told from what code or machine changed"
+    names = list(dict.fromkeys(mixed))
+    return warning, names, f"Nothing says that any of {len(study.pairs)} pairs was scored by two"

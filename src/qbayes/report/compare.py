@@ -17,7 +17,7 @@ from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import METRICS
 from qbayes.report.bootstrap import Estimate, estimate, several_folds
 from qbayes.report.cells import free_axes
-from qbayes.report.checks import label, one_run
+from qbayes.report.check_base import label, one_run
 from qbayes.report.frame import AXIS, Frame, Row, natural
 from qbayes.report.pairs import score, unit
 
@@ -148,11 +148,11 @@ def _change(
 ) -> Change:
     both = [(one, two) for one, two in rows if metric in one and metric in two]
     before, after = ({unit(pair[0]): score(pair[side], metric) for pair in both} for side in (0, 1))
-    se_rows = 0.0
+    se_rows = None
     if frames is not None and not several_folds(before):
         old, new = frames
         sides = ((old.details(str(one["run"])), new.details(str(two["run"]))) for one, two in both)
-        se_rows = row_error(sides, metric, relative=False)
+        se_rows = row_error(sides, metric, relative=False) or None
     found = estimate({which: _apart(before[which], after[which]) for which in before}, se_rows)
     moved = _moved(found)
     return Change(
@@ -176,7 +176,8 @@ def _apart(before: float, after: float) -> float:
 
 def _moved(found: Estimate) -> bool:
     if found.low is None or found.high is None:
-        return not math.isfinite(found.value)
+        # without end, or the same in every run.
+        return not math.isfinite(found.value) or (found.freedom > 0 and found.value != 0)
     return found.low > 0 or found.high < 0
 
 

@@ -131,12 +131,19 @@ def _claims_csv(verdicts: Sequence[Verdict]) -> str:
         "limit",
         "outcome",
         "runs",
+        "covers",
+        "method",
+        "of the method",
+        "caveats",
     )
     lines: list[tuple[object, ...]] = []
     for one in verdicts:
         said = (one.id, one.verdict, one.reason)
         lines += [
-            (*said, x.subject, x.quantity, x.value, x.low, x.high, x.unit, x.limit, x.outcome, x.runs)
+            (
+                *(*said, x.subject, x.quantity, x.value, x.low, x.high, x.unit, x.limit, x.outcome, x.runs),
+                *(x.covers, x.method, dict(one.methods)[x.method], " ".join(one.caveats)),
+            )
             for x in one.table
         ] or [said]
     return _csv(head, lines)

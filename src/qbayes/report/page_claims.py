@@ -12,10 +12,25 @@ from qbayes.report.frame import Row
 MARKS = {
     "holds": '<span class="mark good">✓ holds</span>',
     "does not hold": '<span class="mark bad">✕ does not hold</span>',
+    "no difference that matters": '<span class="mark open">≈ no difference that matters</span>',
     "not enough data": '<span class="mark open">○ not enough data</span>',
 }
 PASSED, FAILED = '<span class="mark good">✓ passed</span>', '<span class="mark bad">✕ beware</span>'
-OUTCOMES = {"yes": "supports", "no": "refutes", "unclear": "unclear"}
+OUTCOMES = {
+    "yes": "supports",
+    "same": "no difference that matters",
+    "no": "refutes",
+    "unclear": "unclear",
+}
+COVERS = {
+    "runs and rows": "runs and test rows",
+    "splits": "splits",
+    "runs": "runs alone",
+    "rows": "test rows alone (one seed)",
+    "exact": "exact, of runs",
+    "counted": "counted",
+    "nothing": "",
+}
 MOST_LINES = 300  # of one table inside the page; the CSV has all
 RUN = ("task", "network", "method", "precision", "seed")
 
@@ -79,6 +94,11 @@ def _claim(one: Verdict, drawn: Mapping[str, str]) -> str:
     words = f"<h3>{escape(one.claim)}</h3><p>{escape(one.reason)}</p>"
     if one.missing and "Missing" not in one.reason:
         words += f'<p class="note">Missing: {escape("; ".join(one.missing))}.</p>'
+    if len(one.methods) > 1:
+        each = "; ".join(f"{method}: {verdict}" for method, verdict in one.methods)
+        words += f'<p class="note">By method: {escape(each)}.</p>'
+    if one.caveats:
+        words += f'<p class="note">What cannot be judged: {escape(" ".join(one.caveats))}</p>'
     links = f'<div class="links">{_figure_link(one.figure, drawn)}{_comparisons(one.table)}</div>'
     start = f'<li id="claim-{name}"><span class="id">{name}</span>{MARKS[one.verdict]}'
     return f"{start}<div>{words}{links}</div></li>"
@@ -93,9 +113,9 @@ def _figure_link(figure: str, drawn: Mapping[str, str]) -> str:
 def _comparisons(lines: Sequence[Line]) -> str:
     if not lines:
         return ""
-    head = ("whose", "what", "value", "95 % interval", "unit", "condition", "outcome", "runs")
+    head = ("whose", "what", "value", "95 % interval", "unit", "of", "condition", "outcome", "runs")
     rows = [_comparison(line) for line in lines[:MOST_LINES]]
-    html = table_html(head, rows, {2, 3, 7}, "Differences and intervals")
+    html = table_html(head, rows, {2, 3, 8}, "Differences and intervals")
     if len(lines) > MOST_LINES:
         html += f'<p class="note">{len(lines) - MOST_LINES} more are in tables/claims.csv.</p>'
     count = f"{len(lines)} comparison{'' if len(lines) == 1 else 's'}"
@@ -104,5 +124,5 @@ def _comparisons(lines: Sequence[Line]) -> str:
 
 def _comparison(line: Line) -> list[str]:
     ends = "" if line.low is None or line.high is None else f"{signed(line.low)} … {signed(line.high)}"
-    said = [line.subject, line.quantity, signed(line.value), ends, line.unit, line.limit]
-    return [*said, OUTCOMES[line.outcome], str(line.runs)]
+    said = [line.subject, line.quantity, signed(line.value), ends, line.unit, COVERS[line.covers]]
+    return [*said, line.limit, OUTCOMES[line.outcome], str(line.runs)]

@@ -26,11 +26,14 @@ FIRST = (
     "fold",
 )
 SCORES = ("error", "ece", "nll", "entropy", "confusion/auroc", "rmse", "crps", "coverage_90", "bytes")
-COSTS = ("bytes", "weights", "macs", "bit_operations", "test_rows", "classes", "target_deviation")
+COSTS = (
+    "bytes", "weights", "macs", "bit_operations", "test_rows", "train_rows", "classes", "target_deviation",
+)  # fmt: skip
 ALWAYS = ("task", "method", "precision", "seed")
 LABELS = {
     "bit_operations": "bit operations",
     "test_rows": "test rows",
+    "train_rows": "training rows",
     "target_deviation": "target deviation",
 }
 

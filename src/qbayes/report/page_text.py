@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from qbayes.report.checks import Check
-from qbayes.report.claims import Verdict
+from qbayes.report.claims import JUDGED, Verdict
 from qbayes.report.frame import STAGES, Frame
 
-WORDS = ("holds", "does not hold", "not enough data")
 # Columns whose values are listed, and the name of the list.
 LISTS = {
     "task": "tasks",
@@ -42,20 +41,21 @@ def source(frame: Frame) -> str:
     if frame.table is None:
         return ""
     said = (
-        f"Read from {frame.table.name} alone, which says nothing of single test rows: intervals hold the "
-        "spread over folds and seeds, and not that over the rows of a shared test set. Figures that look at "
-        "single rows are left out, as are devices and times."
+        f"Read from {frame.table.name} alone, which has no single test rows: intervals hold the spread over "
+        "splits and seeds, and that over the rows of a shared test set where the table says it. Figures that "
+        "look at single rows are left out, as are devices and times."
     )
     return f'<p class="note" role="note">{escape(said)}</p>'
 
 
 def verdict(verdicts: Sequence[Verdict], checks: Sequence[Check]) -> str:
     """The study's answer in a paragraph and four numbers."""
-    of_word = {word: [one.id for one in verdicts if one.verdict == word] for word in WORDS}
+    of_word = {word: [one.id for one in verdicts if one.verdict == word] for word in JUDGED}
     failed = [check.id for check in checks if not check.passed]
     tally = {
         "claims hold": str(len(of_word["holds"])),
         "do not hold": str(len(of_word["does not hold"])),
+        "show no difference": str(len(of_word["no difference that matters"])),
         "lack data": str(len(of_word["not enough data"])),
         "checks passed": f"{len(checks) - len(failed)}/{len(checks)}",
     }
@@ -65,14 +65,16 @@ def verdict(verdicts: Sequence[Verdict], checks: Sequence[Check]) -> str:
 
 def answer(of_word: Mapping[str, Sequence[str]], failed: Sequence[str]) -> str:
     """The verdicts as sentences: which claims hold, which do not, what to read first."""
-    holds, not_so, unclear = (of_word[word] for word in WORDS)
+    holds, not_so, equal, unclear = (of_word[word] for word in JUDGED)
     said: list[str] = []
     if holds:
         said.append(f"By this study's numbers {_listed(holds)} hold{'s' if len(holds) == 1 else ''}.")
     if not_so:
         said.append(f"{_listed(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
+    if equal:
+        said.append(f"For {_listed(equal)} there is no difference that matters.")
     if not said:
-        said.append("There is not enough data to judge any of the paper's claims.")
+        said.append("There is not enough data to judge any of the claims.")
     elif unclear:
         said.append(f"For {_listed(unclear)} there is not enough data.")
     if failed:

@@ -12,7 +12,7 @@ from functools import cached_property
 from qbayes.metrics.row_errors import ROW_ERROR, row_error
 from qbayes.metrics.scores import UNSHIFTED
 from qbayes.metrics.scores import metric as metric_named
-from qbayes.report.bootstrap import Estimate, Unit, estimate, several_folds
+from qbayes.report.bootstrap import HELD_OUT, Estimate, Unit, estimate, several_folds
 from qbayes.report.frame import Frame, Row
 from qbayes.study.table import CONTROL, evaluation_options, float_key
 from qbayes.tasks.shifts import LEVELS
@@ -79,37 +79,108 @@ def _all_pairs(frame: Frame) -> list[Pair]:
     return [Pair(row, partner) for row, partner in found if partner is not None]
 
 
-def difference(
-    frame: Frame, pairs: Sequence[Pair], metric: str, *, relative: bool = False, rows: bool = True
-) -> Estimate:
+def difference(frame: Frame, pairs: Sequence[Pair], metric: str, *, relative: bool = False) -> Estimate:
     """Mean of ``quantised − float`` (``relative``: ``quantised / float − 1``) with its interval.
 
-    Runs that share one test set are also resampled over its rows, the same rows for both sides and all
-    seeds, where details were kept for every run and ``rows`` allows it. Without details the rows of results
-    say the error of each run; the mean over seeds is taken for as unsure as one of them on average.
+    Splits are corrected for their overlap; runs that share one test set have an error over its rows, see
+    ``rows_term``.
     """
     values = differences(pairs, metric, relative=relative)
-    if not rows or several_folds(values):
-        return estimate(values)
-    sides = (
-        (frame.details(str(pair.float["run"])), frame.details(str(pair.quantised["run"]))) for pair in pairs
-    )
-    return estimate(values, row_error(sides, metric, relative) or _recorded_error(pairs, metric, relative))
+    rows = None if several_folds(values) else rows_term(frame, pairs, metric, relative=relative)
+    return estimate(values, rows, overlap(pairs))
 
 
-def _recorded_error(pairs: Sequence[Pair], metric: str, relative: bool) -> float:
-    """The mean of the errors that the runs recorded; 0 where one has none.
+def rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, *, relative: bool = False) -> float | None:
+    """The standard error of the mean difference over test rows; None where nothing says it.
 
-    Seeds share their test rows: their errors go together, so that their mean is an upper bound.
+    In this order:
+
+    - The same rows are resampled for both sides and all seeds, where details were kept for every run.
+    - The rows of results say the error of each run. Seeds share their test rows, so that the mean of their
+      errors is an upper bound.
+    - An error is a share of the rows, which has a binomial error. Taking both sides for independent makes it
+      too large rather than too small, as both err on much the same rows.
+
+    A share of the rows never has an error below that of one row.
     """
+    both = [pair for pair in pairs if pair.has(metric)]
+    if not both:
+        return None
+    name = f"rows {metric} {relative} {' '.join(str(pair.quantised['run']) for pair in both)}"
+    return frame.once(name, lambda: _rows_term(frame, both, metric, relative))
+
+
+def _rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
+    is_error = metric.rpartition("/")[2] == "error"
+    found = _resampled(frame, pairs, metric, relative)
+    found = _recorded(pairs, metric, relative) if found is None else found
+    if not is_error:
+        return found
+    counts = [count for pair in pairs if (count := rows_scored(pair.quantised, metric))]
+    if len(counts) < len(pairs):
+        return found
+    if found is None:
+        found = _mean(
+            [
+                math.hypot(*(binomial(row, metric) or 0.0 for row in (pair.float, pair.quantised)))
+                for pair in pairs
+            ]
+        )
+    return max(found, 1 / min(counts))
+
+
+def _resampled(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
+    sides = [
+        (frame.details(str(pair.float["run"])), frame.details(str(pair.quantised["run"]))) for pair in pairs
+    ]
+    if any(before is None or after is None for before, after in sides):
+        return None
+    return row_error(sides, metric, relative) or None
+
+
+def _recorded(pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
     column = ROW_ERROR + metric
     if not all(column in pair.quantised for pair in pairs):
-        return 0.0
+        return None
     scales = (abs(score(pair.float, metric)) if relative else 1.0 for pair in pairs)
-    errors = [
-        float(pair.quantised[column]) / scale for pair, scale in zip(pairs, scales, strict=True) if scale
+    return _mean(
+        [float(pair.quantised[column]) / scale for pair, scale in zip(pairs, scales, strict=True) if scale]
+    )
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers) if numbers else 0.0
+
+
+def rows_scored(row: Row, metric: str) -> int | None:
+    """How many test rows a score of a run is of; None where the row does not say it."""
+    column = rows_of(metric)
+    count = (row.get(column) if column is not None else None) or row.get("test_rows")
+    return int(count) if count else None
+
+
+def binomial(row: Row, metric: str) -> float | None:
+    """The standard error over test rows of the error that stands beside a score: ``√(e (1 − e) / n)``."""
+    place, name = metric.rpartition("/")[0], "error"
+    column = f"{place}/{name}" if place else name
+    count, value = rows_scored(row, column), row.get(column)
+    if not count or value is None or not 0 <= float(value) <= 1:
+        return None
+    share = min(max(float(value), 1 / count), 1 - 1 / count)  # no error, or nothing else, is one row at least
+    return math.sqrt(share * (1 - share) / count)
+
+
+def overlap(pairs: Sequence[Pair]) -> float:
+    """``n_test / n_train`` of the splits, which says how much their training rows overlap.
+
+    Rows of older studies do not know their training rows: the splits that ship hold out a tenth.
+    """
+    known = [
+        int(row["test_rows"]) / int(row["train_rows"])
+        for row in (pair.quantised for pair in pairs)
+        if row.get("test_rows") and row.get("train_rows")
     ]
-    return sum(errors) / len(errors) if errors else 0.0
+    return _mean(known) if known else HELD_OUT
 
 
 def differences(pairs: Iterable[Pair], metric: str, *, relative: bool = False) -> dict[Unit, float]:

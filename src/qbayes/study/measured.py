@@ -90,6 +90,7 @@ def measured_row(
         **_size(deployed),
         **(weight_spread(deployed) if isinstance(deployed, NetworkPosterior) and as_trained else {}),
         "test_rows": found.meta["rows"],
+        "train_rows": task.train_rows,
         **{name: found.meta[name] for name in ROWS_OF if name in found.meta},
         "classes": _classes(task),
         "target_deviation": _deviation(task, str(evaluate_values(run)["split"])),

@@ -2,11 +2,11 @@
 
 import math
 
-import numpy as np
-
-from qbayes.report.bootstrap import Estimate
+from qbayes.report.bootstrap import Estimate, Unit, estimate
 from qbayes.report.cells import Cell, preferred
-from qbayes.report.claims.base import CLAIMS, Above, Comparison, Verdict, conclude, judged
+from qbayes.report.claims.base import CLAIMS, Comparison, Verdict, judged
+from qbayes.report.claims.conclude import conclude
+from qbayes.report.claims.rules import Above
 from qbayes.report.frame import Frame
 
 CLAIM = "8 bits: memory ÷ 4, latency ÷ 2 to ÷ 4"
@@ -18,31 +18,47 @@ NO_TIMES = "latencies (results hold no times: 'qbayes bench' measures them)"
 
 @CLAIMS.register("c10")
 def judge(frame: Frame) -> Verdict:
-    """Bytes of float weights over bytes of the program; the same for a column ``latency`` if there is one."""
+    """Bytes of float weights over bytes of the program, and the same for a column ``latency``.
+
+    Memory must be a 3.5th or less, and time a half or less, wherever weights have 8 bits. Bytes are counted:
+    they have no interval, and one run decides. Times are measured, and judged by the interval over runs. A
+    program that needs more memory refutes the claim without any time.
+    """
     cells = [cell for cell in preferred(frame) if cell.weight == 8]
-    memory = [one for cell in cells for one in _ratio(cell, "bytes", "memory, float over quantised", MEMORY)]
-    times = [
-        one for cell in cells for one in _ratio(cell, "latency", "latency, float over quantised", LATENCY)
-    ]
-    missing = [] if memory else ["runs with 8-bit weights and their float runs, with their bytes"]
-    missing += [] if times else [NO_TIMES]
+    memory = [one for cell in cells for one in _memory(cell)]
+    times = [one for cell in cells for one in _latency(cell)]
     return conclude(
         "C10",
         CLAIM,
         judged([*memory, *times]),
         figure="pareto",
-        missing=missing,
+        missing=[] if memory else ["runs with 8-bit weights and their float runs, with their bytes"],
+        missing_of_each=[] if times else [NO_TIMES],
     )
 
 
-def _ratio(cell: Cell, column: str, quantity: str, least: float) -> list[Comparison]:
-    quantised, reference = cell.values(column), cell.values(column, "float")
-    ratios = [
-        reference[which] / quantised[which] for which in quantised if which in reference and quantised[which]
-    ]
-    if not ratios or not all(map(math.isfinite, ratios)):
+def _memory(cell: Cell) -> list[Comparison]:
+    ratios = list(_ratios(cell, "bytes").values())
+    if not ratios:
         return []
-    # sizes are counted, not sampled: the spread over seeds is none, and one run suffices.
-    spread = float(np.std(ratios) / math.sqrt(len(ratios)))
-    found = Estimate(float(np.mean(ratios)), spread, max(1, len(ratios) - 1), len(ratios))
-    return [Comparison(cell.label, quantity, "×", found, Above(least))]
+    found = Estimate.counted(sum(ratios) / len(ratios), len(ratios))
+    return [_comparison(cell, "memory, float over quantised", found, MEMORY)]
+
+
+def _latency(cell: Cell) -> list[Comparison]:
+    ratios = _ratios(cell, "latency")
+    return [_comparison(cell, "latency, float over quantised", estimate(ratios), LATENCY)] if ratios else []
+
+
+def _ratios(cell: Cell, column: str) -> dict[Unit, float]:
+    quantised, reference = cell.values(column), cell.values(column, "float")
+    found = {
+        which: reference[which] / quantised[which]
+        for which in quantised
+        if which in reference and quantised[which]
+    }
+    return found if all(map(math.isfinite, found.values())) else {}
+
+
+def _comparison(cell: Cell, quantity: str, found: Estimate, least: float) -> Comparison:
+    return Comparison(cell.label, cell.method, quantity, "×", found, Above(least))

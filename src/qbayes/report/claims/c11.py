@@ -1,44 +1,44 @@
 """C11: MCD masks need 1 bit; BBB needs μ, σ and ε at the bits of the weights."""
 
+import math
 from collections.abc import Sequence
 
+from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import metric as metric_named
-from qbayes.report.bootstrap import LEVEL, estimate
+from qbayes.report.bootstrap import combined, estimate
 from qbayes.report.cells import Cell, has_collapsed, option, preferred
-from qbayes.report.claims.base import (
-    CLAIMS,
-    AtMost,
-    Comparison,
-    Line,
-    Outcome,
-    Verdict,
-    conclude,
-    corrected,
-    line,
-)
+from qbayes.report.claims.base import CLAIMS, Comparison, Line, Verdict, judged, line
 from qbayes.report.claims.c3 import rounds_masks
-from qbayes.report.claims.margins import ECE, ERROR, NLL, RELATIVE, RMSE, in_units
+from qbayes.report.claims.conclude import conclude
+from qbayes.report.claims.margins import RELATIVE, in_units, margin_of
+from qbayes.report.claims.rules import NEVER, TAIL, Above, AtMost, Chances
 from qbayes.report.frame import Frame
-from qbayes.report.pairs import between
+from qbayes.report.pairs import between, overlap, rows_term
 
 CLAIM = "MC dropout masks need 1 bit; BBB needs μ, σ and ε at the bits of the weights"
-MARGINS = {"error": ERROR, "nll": NLL, "ece": ECE, "rmse": RMSE}
+SCORES = ("error", "nll", "ece", "rmse")
 NOISE_BITS = 8  # of ε, unless a study says otherwise
 ABLATED = ("mask", "noise", "sigma")
 
 
 @CLAIMS.register("c11")
 def judge(frame: Frame) -> Verdict:
-    """Masks of one bit must lose nothing against rounded ones; fewer bits of σ or ε must lose something."""
+    """Masks of one bit lose nothing against rounded ones; fewer bits of σ or ε lose something.
+
+    - Masks, a claim of equality: the loss of one bit must be shown to be smaller than its margin in every
+      score; one that is shown to be larger in any refutes.
+    - σ and ε, a claim of a direction: with fewer bits than the weights some score must be shown to be worse,
+      at a level corrected for the number of scores. Where each is worse by less than its margin, if at all,
+      the bits make no difference that matters: they are not needed. If one of them is then better by more
+      than its margin, that refutes.
+    """
     cells = preferred(frame, _ablation)
     masks, fewer = _mask_pairs(cells), _fewer_pairs(cells)
-    tests = len(masks) + len(fewer)
-    lines = [_worst_line(*pair, tests, supports="yes") for pair in masks]
-    lines += [_worst_line(*pair, tests, supports="no") for pair in fewer]
+    lines = judged([found for pair in masks for found in _scores(frame, *pair)])
+    lines += [found for pair in fewer for found in _any_worse(_scores(frame, *pair))]
     missing = [] if masks else ["mcd runs with mask=exact and mask=product at the same bits"]
     missing += [] if fewer else ["bbb runs with fewer bits of ε (noise) or σ (sigma) than of the weights"]
-    found = [one for one in lines if one is not None]
-    return conclude("C11", CLAIM, found, figure="axes", missing=missing)
+    return conclude("C11", CLAIM, lines, figure="axes", missing=missing)
 
 
 def noise_bits(cell: Cell) -> int:
@@ -88,31 +88,51 @@ def _fewer_pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell, str]]:
     return found
 
 
-def _worst_line(one: Cell, other: Cell, text: str, tests: int, supports: Outcome) -> Line | None:
-    """The score in which ``one`` loses most against ``other``, in units of its margin.
+def _any_worse(compared: Sequence[Comparison]) -> list[Line]:
+    """One line of all scores, that of the largest loss in units of its margin."""
+    if not compared:
+        return []
+    found = [one.found for one in compared]
+    rules = [one.rule for one in compared if isinstance(one.rule, AtMost)]
+    lossless = max(one.chance_below(rule.margin) for one, rule in zip(found, rules, strict=True))
+    better = len(found) * min(one.chance_below(-rule.margin) for one, rule in zip(found, rules, strict=True))
+    refutes = max(lossless, min(NEVER, better))
+    chances = Chances(
+        yes=min(NEVER, len(found) * min(one.chance_above(0.0) for one in found)),
+        same=NEVER if refutes <= TAIL else lossless,
+        no=refutes,
+    )
+    worst = max(compared, key=_strain)
+    return [
+        line(
+            Comparison(
+                worst.subject,
+                worst.method,
+                worst.quantity,
+                worst.unit,
+                worst.found,
+                Above(0.0, tie=rules[compared.index(worst)].margin),
+            ),
+            chances,
+        )
+    ]
 
-    ``supports`` is the outcome where nothing is lost in any score; a loss in any score is its contrary.
-    """
+
+def _strain(one: Comparison) -> float:
+    return -math.inf if math.isnan(one.found.value) else one.rule.strain(one.found.value)
+
+
+def _scores(frame: Frame, one: Cell, other: Cell, text: str) -> list[Comparison]:
+    """What ``one`` loses against ``other`` in every score that may be compared."""
     # a network that answers all alike may be well calibrated: where one collapsed, only how often it is wrong
     # can be compared.
     collapsed = any(has_collapsed(pair) for cell in (one, other) for pair in cell.pairs)
-    names = ("error", "rmse") if collapsed else tuple(MARGINS)
-    compared = [found for name in names if (found := _compared(one, other, name, text)) is not None]
-    if not compared:
-        return None
-    contrary: Outcome = "no" if supports == "yes" else "yes"
-    level = corrected(tests * len(compared))
-    outcome = _all_in_all(compared, LEVEL, supports, contrary)
-    sure = _all_in_all(compared, level, supports, contrary)
-    return line(max(compared, key=lambda each: each.strain), outcome, sure == "no")
+    names = ("error", "rmse") if collapsed else SCORES
+    found = (_compared(frame, one, other, name, text) for name in names)
+    return [each for each in found if each is not None]
 
 
-def _all_in_all(compared: Sequence[Comparison], level: float, lossless: Outcome, loss: Outcome) -> Outcome:
-    outcomes = [each.rule.judge(each.found, level) for each in compared]
-    return loss if "no" in outcomes else lossless if set(outcomes) == {"yes"} else "unclear"
-
-
-def _compared(one: Cell, other: Cell, name: str, text: str) -> Comparison | None:
+def _compared(frame: Frame, one: Cell, other: Cell, name: str, text: str) -> Comparison | None:
     first, second = one.values(name), other.values(name)
     apart = between(first, second)
     if name in RELATIVE:
@@ -120,6 +140,19 @@ def _compared(one: Cell, other: Cell, name: str, text: str) -> Comparison | None
     if not apart:
         return None
     unit, scale = in_units(name)
+    found = estimate(apart, _rows(frame, one, other, name), overlap(one.pairs)).scaled(scale)
+    rule = AtMost(margin_of([pair.quantised for pair in other.pairs], (name,)))
     subject = f"{one.task} {one.network} {one.method}"
-    quantity = f"{text}, {metric_named(name).label}"
-    return Comparison(subject, quantity, unit, estimate(apart).scaled(scale), AtMost(MARGINS[name]))
+    return Comparison(subject, one.method, f"{text}, {metric_named(name).label}", unit, found, rule)
+
+
+def _rows(frame: Frame, one: Cell, other: Cell, name: str) -> float | None:
+    """The error of their difference over test rows: resampled where details were kept for all."""
+    after, before = ({pair.unit: pair.quantised for pair in cell.pairs} for cell in (one, other))
+    runs = [(before[which], after[which]) for which in after if which in before]
+    sides = [(frame.details(str(b["run"])), frame.details(str(a["run"]))) for b, a in runs]
+    if all(b is not None and a is not None for b, a in sides):
+        resampled = row_error(sides, name, relative=name in RELATIVE)
+        if resampled:
+            return resampled
+    return combined(rows_term(frame, cell.pairs, name, relative=name in RELATIVE) for cell in (one, other))

@@ -1,8 +1,9 @@
 """C2: in regression, pointwise and SGHMC collapse at A ≤ 3, SGHMC at W ≤ 4."""
 
 from qbayes.report.cells import preferred
-from qbayes.report.claims.base import CLAIMS, Verdict, conclude, judged
+from qbayes.report.claims.base import CLAIMS, Verdict
 from qbayes.report.claims.collapse import Part, collapses
+from qbayes.report.claims.conclude import conclude
 from qbayes.report.frame import Frame
 
 CLAIM = "In regression, pointwise networks and SGHMC collapse at A ≤ 3, and SGHMC at W ≤ 4"
@@ -11,7 +12,10 @@ PARTS = (Part("pointwise", "activation", 3), Part("sghmc", "activation", 3), Par
 
 @CLAIMS.register("c2")
 def judge(frame: Frame) -> Verdict:
-    """At each width most runs must have collapsed, over all regression tasks of the study together."""
+    """Each of the three parts must be shown: of all regression tasks of the study most must have collapsed.
+
+    A part is refuted where exact bounds show that most tasks stand.
+    """
     cells = [cell for cell in preferred(frame) if cell.is_regression]
     tasks = sorted({cell.task for cell in cells})
     subject = f"{len(tasks)} tasks" if len(tasks) > 1 else None
@@ -19,7 +23,7 @@ def judge(frame: Frame) -> Verdict:
     return conclude(
         "C2",
         CLAIM,
-        judged([one for some in found.values() for one in some]),
+        [one for some in found.values() for one in some],
         figure="regression_boxes",
         missing=[f"regression runs of {part.text}" for part, some in found.items() if not some],
     )

@@ -2,30 +2,39 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from qbayes.report.bootstrap import Unit, estimate
+from qbayes.report.bootstrap import Estimate
 from qbayes.report.cells import Cell, by_method, preferred, sweeps
-from qbayes.report.claims.base import CLAIMS, Above, Comparison, Verdict, conclude, judged
+from qbayes.report.claims.base import CLAIMS, Comparison, Verdict, judged
+from qbayes.report.claims.conclude import conclude
+from qbayes.report.claims.losses import apart, mean_loss, mean_rows, unit_of
+from qbayes.report.claims.margins import main_margin
+from qbayes.report.claims.rules import Above
 from qbayes.report.frame import Frame
-from qbayes.report.pairs import between
 
 CLAIM = (
     "Activations are more sensitive to few bits than weights; SGHMC is the most sensitive to weights, "
     "MC dropout to activations"
 )
 MOST_BITS = 6  # the two sweeps meet at W8A7; below that they differ
-# Points of error (per cent of RMSE): losses that differ by less are equal, half of what C1 lets pass.
-TIE = 0.1
 MOST_SENSITIVE = {"weight": "sghmc", "activation": "mcd"}
 
 
 @CLAIMS.register("c7")
 def judge(frame: Frame) -> Verdict:
-    """Losses at W8An against those at WnA7 for equal n ≤ 6, of the same runs."""
+    """Claims of a direction, about mean losses at equal n ≤ 6 bits of the same runs.
+
+    - Of every method the loss at W8An less that at WnA7 must be shown to be above 0.
+    - So must the loss of SGHMC over weight bits, and that of MC dropout over activation bits, less that of
+      each other method.
+
+    One that is shown to be below 0 refutes. Losses are equal where they differ by less than the loss that
+    matters to the method: no difference that matters.
+    """
     groups = list(by_method(preferred(frame)).values())
-    sides = [one for methods in groups for cells in methods.values() for one in _sides(cells)]
-    most = {side: [one for methods in groups for one in _most(methods, side)] for side in MOST_SENSITIVE}
+    sides = [one for methods in groups for cells in methods.values() for one in _sides(frame, cells)]
+    most = {
+        side: [one for methods in groups for one in _most(frame, methods, side)] for side in MOST_SENSITIVE
+    }
     missing = [] if sides else [f"a method with both W8An and WnA7 at the same n ≤ {MOST_BITS}"]
     for side, name in MOST_SENSITIVE.items():
         missing += [] if most[side] else [f"{name} and another method over {side} bits below 7"]
@@ -39,42 +48,35 @@ def judge(frame: Frame) -> Verdict:
     )
 
 
-def _sides(cells: list[Cell]) -> list[Comparison]:
+def _sides(frame: Frame, cells: list[Cell]) -> list[Comparison]:
     found = sweeps(cells)
-    few = _few(found["activation"]) & _few(
-        {n: cell for n, cell in found["weight"].items() if cell.activation == 7}
-    )
-    if not few:
-        return []
-    apart = between(_mean_loss(found["activation"], few), _mean_loss(found["weight"], few))
-    return [_comparison(cells[0], "loss by activations less loss by weights", apart)]
+    weights = {n: cell for n, cell in found["weight"].items() if cell.activation == 7}
+    text = "loss by activations less loss by weights"
+    return _compared(frame, cells[0], found["activation"], weights, text)
 
 
-def _most(methods: Mapping[str, list[Cell]], side: str) -> list[Comparison]:
+def _most(frame: Frame, methods: Mapping[str, list[Cell]], side: str) -> list[Comparison]:
     """The named method against each other one, at the widths that both have."""
     name = MOST_SENSITIVE[side]
     if name not in methods:
         return []
     own, found = sweeps(methods[name])[side], []
     for other, cells in methods.items():
-        theirs = sweeps(cells)[side]
-        few = _few(own) & _few(theirs)
-        if other != name and few:
-            apart = between(_mean_loss(own, few), _mean_loss(theirs, few))
-            found.append(_comparison(methods[name][0], f"loss over {side} bits, {name} less {other}", apart))
+        if other != name:
+            text = f"loss over {side} bits, {name} less {other}"
+            found += _compared(frame, methods[name][0], own, sweeps(cells)[side], text)
     return found
 
 
-def _comparison(cell: Cell, quantity: str, apart: Mapping[Unit, float]) -> Comparison:
-    unit = "% of RMSE" if cell.is_regression else "points"
-    return Comparison(cell.where, quantity, unit, estimate(apart), Above(0.0, TIE))
-
-
-def _few(sweep: Mapping[int, Cell]) -> set[int]:
-    return {width for width in sweep if width <= MOST_BITS}
-
-
-def _mean_loss(sweep: Mapping[int, Cell], widths: set[int]) -> dict[Unit, float]:
-    losses = [sweep[width].losses() for width in sorted(widths)]
-    shared = set(losses[0]).intersection(*losses)
-    return {which: float(np.mean([some[which] for some in losses])) for which in shared}
+def _compared(
+    frame: Frame, cell: Cell, first: Mapping[int, Cell], second: Mapping[int, Cell], text: str
+) -> list[Comparison]:
+    few = sorted(width for width in set(first) & set(second) if width <= MOST_BITS)
+    if not few:
+        return []
+    rows = [mean_rows(frame, sweep, few) for sweep in (first, second)]
+    more: Estimate | None = apart(mean_loss(first, few), mean_loss(second, few), rows, cell)
+    if more is None:
+        return []
+    rule = Above(0.0, tie=main_margin(cell))
+    return [Comparison(cell.where, cell.method, text, unit_of(cell), more, rule)]

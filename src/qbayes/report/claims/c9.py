@@ -1,30 +1,27 @@
 """C9: float and A7W8 are nearly equal under shift."""
 
-import math
-
-import numpy as np
-
 from qbayes.metrics.scores import metric as metric_named
-from qbayes.report.bootstrap import estimate
 from qbayes.report.cells import Cell, preferred
-from qbayes.report.claims.base import CLAIMS, AtMost, Comparison, Verdict, conclude, judged
-from qbayes.report.claims.margins import in_units
+from qbayes.report.claims.base import CLAIMS, Comparison, Verdict, judged
+from qbayes.report.claims.conclude import conclude
+from qbayes.report.claims.margins import NEARLY, in_units
+from qbayes.report.claims.rules import AtMost
+from qbayes.report.claims.shift import SHIFTS, level_change, level_margin
 from qbayes.report.frame import Frame
-from qbayes.report.pairs import differences
-from qbayes.tasks.shifts import LEVELS
 
 CLAIM = "Float and A7W8 are nearly equal under shift"
-# "Nearly": five times the margin of error and NLL on clean data and twice that of ECE (points, nats), because
-# networks under shift are unsure anyway, or 5 % of the float score where that is more.
-NEARLY = {"error": 1.0, "nll": 0.05, "ece": 1.0}
-SHARE = 0.05
+SCORES = ("error", "nll", "ece")
 
 
 @CLAIMS.register("c9")
 def judge(frame: Frame) -> Verdict:
-    """Paired differences at every level of every shift; what gets better under quantisation passes."""
+    """A claim of equality, about the mean over the levels of each shift.
+
+    Every loss of error, NLL and ECE must be shown to be smaller than twice its margin beside the float value
+    under that shift; one that is shown to be larger refutes. What gets better under quantisation passes.
+    """
     cells = [cell for cell in preferred(frame) if cell.bits == "W8A7"]
-    comparisons = [one for cell in cells for one in _compared(cell)]
+    comparisons = [one for cell in cells for one in _compared(frame, cell)]
     return conclude(
         "C9",
         CLAIM,
@@ -34,18 +31,13 @@ def judge(frame: Frame) -> Verdict:
     )
 
 
-def _compared(cell: Cell) -> list[Comparison]:
-    found = []
-    for shift, levels in LEVELS.items():
-        for level in range(1, len(levels) + 1):
-            for name, least in NEARLY.items():
-                column = f"{shift}/{level}/{name}"
-                apart = differences(cell.pairs, column)
-                if apart:
-                    unit, scale = in_units(name)
-                    size = scale * float(np.mean(list(cell.values(column, "float").values())))
-                    # of a float score without end no share says what is near.
-                    rule = AtMost(max(least, SHARE * size) if math.isfinite(size) else least)
-                    text = f"{metric_named(name).label} at {shift} {level}"
-                    found.append(Comparison(cell.label, text, unit, estimate(apart).scaled(scale), rule))
+def _compared(frame: Frame, cell: Cell) -> list[Comparison]:
+    found, floats = [], [pair.float for pair in cell.pairs]
+    for shift in SHIFTS:
+        for name in SCORES:
+            lost = level_change(frame, cell, shift, name)
+            if lost is not None:
+                rule = AtMost(level_margin(floats, shift, name, NEARLY))
+                text = f"{metric_named(name).label} under {shift}"
+                found.append(Comparison(cell.label, cell.method, text, in_units(name)[0], lost, rule))
     return found
