@@ -21,14 +21,15 @@ BEFORE = "| CIFAR-10, slim ResNet-18 | 7.06 % / 0.302 / 4.6 % | 6.44 % / 0.203 /
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copy(published.RESULTS / "images_float.csv", tmp_path)
+    for name in ("images_float.csv", "mnist.csv"):
+        shutil.copy(published.RESULTS / name, tmp_path)
     return tmp_path
 
 
 def test_before_the_study_readme_has_the_float_rows_of_before(folder: Path) -> None:
     lines = README["float"](Studies(folder))
     assert any(line.startswith(BEFORE) for line in lines)
-    assert "one seed, on one H200" in lines[0]
+    assert "CIFAR-10 one seed" in lines[0]
     assert "`sghmc` 0.3 points worse" in lines[-1]
     assert README["cifar10"](Studies(folder)) == []
     assert (
