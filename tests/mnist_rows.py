@@ -114,7 +114,7 @@ def is_shifted(run: Mapping[str, Any]) -> bool:
 def _shifted(run: Mapping[str, Any], scores: Mapping[str, float]) -> Made:
     names = ("error", "nll", "ece", "entropy", "mutual_information")
     more = LABELS_SHIFT[run["method"]] if run["training"] == "trained" else 0.0
-    # five seeds that spread about their mean, as real ones do: those that agree to the last digit say nothing.
+    # five seeds that spread about their mean: those that agree to the last digit say nothing.
     luck = 0.0 if run["precision"] == "float" else 1e-5 * (run["seed"] - 2)
     found: Made = {"shift_rows": 2000, **{f"unshifted/{name}": scores[name] for name in names}}
     for shift, levels in LEVELS.items():
