@@ -140,7 +140,8 @@ def test_a_score_that_is_not_finite_is_measured_and_written(monkeypatch: pytest.
     run = {"task": "digits", "network": "lenet", "method": "mcd", "seed": 0, "precision": "float"}
     found = Scores({"error": 0.9, "nll": math.inf}, {"rotation": {1: {"nll": math.nan}}}, meta={"rows": 5})
     likelihood = SimpleNamespace(to_json=lambda: {"classes": 10})
-    task: Any = SimpleNamespace(kind="classification", signature=SimpleNamespace(likelihood=likelihood))
+    signature = SimpleNamespace(likelihood=likelihood)
+    task: Any = SimpleNamespace(kind="classification", signature=signature, train_rows=7)
     deployed: Any = None
     place = torch.device("cpu")
     row = measured.measured_row({**run, "quantise": {}, "evaluate": {}}, found, task, deployed, place)
