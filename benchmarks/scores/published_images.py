@@ -140,7 +140,10 @@ def interval_words(held: Rows) -> str:
     """What the intervals of a study hold: rows of before their errors were recorded know the seeds alone."""
     if any(name.startswith(ROW_ERROR) for row in held.frame.rows for name in row):
         return "95 % interval over seeds (Student's t) and test rows"
-    return "95 % interval over the seeds alone (Student's t; these rows record no errors over test rows)"
+    return (
+        "95 % interval over the seeds (Student's t; these rows record no errors over test rows: that of the "
+        "error is bounded by a binomial, all others hold the seeds alone)"
+    )
 
 
 def changed(held: Rows, pairs: Sequence[Pair], one: Score) -> Estimate:
