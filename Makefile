@@ -12,13 +12,14 @@ SEED ?= 0
 TARGET ?= onednn
 KERNELS ?= on
 
-.PHONY: help demo test test-full fuzz mutants lint format bench vendor wheel docs clean
+.PHONY: help demo test test-full fuzz golden mutants lint format bench vendor wheel docs clean
 
 help:
 	@echo "make demo       two studies on embedded data, four methods, float to 2 bits; pages in runs/demo"
 	@echo "make test       the tests, without the long matrices (JOBS=$(JOBS) processes)"
 	@echo "make test-full  all tests; notes what the slow ones passed with (tests/slow_passed.json)"
 	@echo "make fuzz       random programs on a backend (PROGRAMS=$(PROGRAMS) TARGET=$(TARGET) KERNELS=$(KERNELS))"
+	@echo "make golden     all golden answers against what is answered now, bit by bit (tests/golden)"
 	@echo "make mutants    what of the source no test watches (MODULES, OPERATORS, SAMPLE, LIKELY: tests/mutants/run.py)"
 	@echo "make lint       ruff, pyright, import-linter"
 	@echo "make format     let ruff rewrite the sources"
@@ -61,6 +62,10 @@ test-full: .venv/.installed $(VENDORED)
 fuzz: .venv/.installed
 	OMP_NUM_THREADS=1 QBAYES_INTEGER_KERNELS=$(KERNELS) PYTHONPATH=tests $(RUN)/python -m fuzz \
 		--programs $(PROGRAMS) --seed $(SEED) --target $(TARGET) --processes $(JOBS)
+
+# What was answered before the sources were moved about (python -m golden --record writes it).
+golden: .venv/.installed
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(RUN)/python -m golden --compare --processes $(JOBS)
 
 # Mutations of the source, JOBS at a time, each in a copy: none may pass unnoticed.
 mutants: .venv/.installed

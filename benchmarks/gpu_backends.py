@@ -26,7 +26,7 @@ def made(method: str, width: str, task: qb.Task, device: str) -> tuple[qb.Networ
     torch.manual_seed(0)
     module = qb.attach(qb.network("resnet18", task, width=width), qb.method(method), task.example())
     posterior = qb.Posterior.from_trained(module, task.signature)
-    calibrated = qb.quantize(posterior, task, qb.Precision(4, 4), qb.Budget(epochs=0), device=device)
+    calibrated = qb.quantize(posterior, task, qb.Precision(4, 4), qb.FineTuning(epochs=0), device=device)
     return posterior.to(device), qb.lower(calibrated)
 
 

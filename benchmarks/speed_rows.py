@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from qbayes.posterior.save import write_atomically
+from qbayes.posterior.storage.save import write_atomically
 from qbayes.provenance import provenance
 
 # what tells a row from others: a measurement of the same again takes its place.

@@ -23,7 +23,7 @@ import torch
 import qbayes as qb
 from qbayes.training.budget import steps_in_epoch
 from qbayes.training.loop import Loop
-from qbayes.training.stacked import StackJob, fit_stacked
+from qbayes.training.stacked.fit import StackJob, fit_stacked
 
 METHODS: dict[str, dict[str, Any]] = {
     "pointwise": {},

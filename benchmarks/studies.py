@@ -15,12 +15,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qbayes.study.plan import make_plan
-from qbayes.study.run import run_study
-from qbayes.study.shipped import study_file
-from qbayes.study.spec import Study
-from qbayes.study.stages import STAGES, Tasks
-from qbayes.study.store import Store
+from qbayes.lab.study.plan.plan import make_plan
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.run import run_study
+from qbayes.lab.study.spec.builtin import study_file
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.store.keys import STAGES
+from qbayes.lab.study.store.store import Store
 
 
 def plan(runs: int) -> dict[str, Any]:

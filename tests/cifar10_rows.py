@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from qbayes.report.frame import Frame
-from qbayes.report.publish import publish
-from qbayes.study.plan import make_plan
-from qbayes.study.spec import Study
-from qbayes.study.stages import Facts, Tasks
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.report.export_csv import publish
+from qbayes.lab.study.plan.plan import make_plan
+from qbayes.lab.study.plan.tasks import Facts, Tasks
+from qbayes.lab.study.spec.study import Study
 from qbayes.tasks.shifts import LEVELS
 
 STUDIES = Path(__file__).parents[1] / "studies"

@@ -6,14 +6,14 @@ from torch import Tensor, nn
 
 import qbayes as qb
 from needs import ON_GPU
-from qbayes.on_gpu import in_memory
-from qbayes.posterior import compiled_draw, reparametrise
-from qbayes.quant import finish, follow, fused
+from qbayes.posterior.reparametrize import c_draw, draw
+from qbayes.quant.kernels import epilogue, fake_quantize, moving_average
 from qbayes.quant.layers import weighted
+from qbayes.triton_support import in_memory
 
 DEVICE = "cuda" if ON_GPU else "cpu"
 # the modules that ask whether kernels can read a tensor.
-ASK = (fused, finish, follow, reparametrise, weighted)
+ASK = (fake_quantize, epilogue, moving_average, draw, weighted)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def kernels_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, "on_a_gpu", on_a_gpu)
             monkeypatch.setattr(module, "triton_works_on", lambda device: True, raising=False)
         # ε comes in the type of the layer's output, as on a GPU.
-        monkeypatch.setattr(compiled_draw, "on_a_cpu", lambda x: False)
+        monkeypatch.setattr(c_draw, "on_a_cpu", lambda x: False)
 
 
 def to_train() -> tuple[nn.Module, qb.Task]:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbayes.study.choice import candidate_run, candidates, is_open
-from qbayes.study.grid import Point
-from qbayes.study.measured import identity
-from qbayes.study.sections import named
-from qbayes.study.spec import Study
-from qbayes.study.table import CHOSEN
+from qbayes.lab.study.plan.choice import candidate_run, candidates, is_open
+from qbayes.lab.study.plan.result_row import identity
+from qbayes.lab.study.spec.grid import Point
+from qbayes.lab.study.spec.sections import named
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.store.table import CHOSEN
 
 STUDIES = Path(__file__).parents[1] / "studies"
 Scores = Callable[[Mapping[str, Any]], Mapping[str, Any]]

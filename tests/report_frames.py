@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from qbayes.report.frame import Frame, Loaded
+from qbayes.lab.analysis.frame import Frame, Loaded
 
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
 ACTIVATION_SWEEP = tuple((8, a) for a in (7, 6, 5, 4, 3))

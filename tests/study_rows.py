@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from qbayes.report.frame import Frame, Loaded
+from qbayes.lab.analysis.frame import Frame, Loaded
 
 Made = dict[str, Any]
 Bits = tuple[int, int] | None

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import qbayes as qb
 from qbayes.posterior.predictive import CategoricalPredictive
 from qbayes.provenance import processor, versions
-from qbayes.quant.layers import drawn, gaussian
+from qbayes.quant.layers import drawn_grid, gaussian
 from qbayes.quant.layers.gaussian import GaussianWeights
 from zoo.tasks import TASKS, ZOO
 
@@ -54,12 +54,12 @@ def three_sigma(weights: GaussianWeights) -> None:
 def squares(weights: GaussianWeights) -> None:
     """As ours, but errors that go together count like others; a noise of its own leaves the plain rule."""
     plain = weights.quantizer.scale.detach().clone()
-    alone = drawn.drawn_errors
+    alone = drawn_grid.drawn_errors
 
     def errors(mean: Tensor, sigma: Tensor, coded: Tensor, scales: Tensor, **more: int) -> Tensor:
         return alone(mean, sigma, coded, scales, together=0.0, **more)
 
-    with mock.patch.object(drawn, "drawn_errors", errors):
+    with mock.patch.object(drawn_grid, "drawn_errors", errors):
         ours(weights)
     if not weights.keeps_noise():
         weights.quantizer.scale.detach().copy_(plain)
@@ -135,7 +135,7 @@ def rows(name: str, seed: int, done: set[tuple[str, ...]]) -> "list[tuple[object
         steps: dict[str, Any] = (
             {"epochs": 0} if training == "calibration" else {"epochs": 1, "least_steps": 100}
         )
-        budget = qb.qat_budget("default", task.kind, bits, **steps)
+        budget = qb.FineTuning(**steps)
         precision = qb.Precision(weight=bits)
         with mock.patch.object(GaussianWeights, "make_room_for_noise", RULES[rule]):
             made_of = qb.quantize(posterior, task, precision, budget, seed=seed, device="cpu", progress=False)

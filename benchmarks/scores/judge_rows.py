@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qbayes.report.frame import Frame
+from qbayes.lab.analysis.frame import Frame
 from qbayes.tasks.shifts import LEVELS
 
 Bits = tuple[int, int]

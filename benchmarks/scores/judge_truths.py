@@ -26,8 +26,8 @@ from judge_rows import Truth
 from judge_studies import STUDIES
 from scipy import stats
 
-from qbayes.report.claims import CLAIMS
-from qbayes.report.frame import natural
+from qbayes.lab.analysis.frame import natural
+from qbayes.lab.paper.claims import judges
 
 PLACE = Path(__file__).parents[2] / "docs" / "results" / "judge.csv"
 STUDIES_EACH = 300
@@ -61,7 +61,7 @@ class Tally:
 def tally(claim: str, truth: Truth, studies: int, seed: int) -> Tally:
     """Judges so many studies of one truth."""
     generator = np.random.default_rng((seed, *map(ord, f"{claim} {truth.name}")))
-    judge = CLAIMS[claim.lower()]
+    judge = judges()[claim]
     verdicts = Counter(judge(truth.study(generator)).verdict for _ in range(studies))
     right = sum(verdicts[one] for one in truth.right)
     return Tally(claim, truth.name, studies, right, verdicts["not enough data"])

@@ -28,10 +28,10 @@ from torch import Tensor
 
 import qbayes as qb
 from qbayes.errors import BadInput
+from qbayes.lab.analysis.frame import Frame
+from qbayes.quant.finetune.job import CALIBRATION_ROWS, network_of
 from qbayes.quant.layers.elementwise import QuantMaskProduct
 from qbayes.quant.network import QuantNetwork
-from qbayes.quant.quantisation import CALIBRATION_ROWS, network_of
-from qbayes.report.frame import Frame
 from qbayes.training.loop import derived_seed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -107,7 +107,7 @@ def rows(
             posterior,
             task,
             dataclasses.replace(precision, mask="product"),
-            qb.qat_budget(epochs=0, batch_size=BATCH),
+            qb.FineTuning(epochs=0, batch_size=BATCH),
             seed=seed,
             device="cpu",
             progress=False,

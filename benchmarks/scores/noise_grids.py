@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 import qbayes as qb
+from qbayes.quant.finetune.job import network_of
 from qbayes.quant.layers.gaussian import GaussianWeights
-from qbayes.quant.quantisation import network_of
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 NOISE_BITS = (2, 3, 4, 5, 8)
@@ -42,7 +42,7 @@ def quantize(
 ) -> qb.NetworkPosterior:
     asked = qb.Precision(weight=4, activation=4, noise=noise)
     run = functools.partial(
-        qb.quantize, posterior, task, asked, qb.qat_budget(epochs=0), equalise=True, seed=seed, device="cpu"
+        qb.quantize, posterior, task, asked, qb.FineTuning(epochs=0, equalize=True), seed=seed, device="cpu"
     )
     if end == "drawn":
         return run(progress=False)

@@ -7,8 +7,8 @@ from published_controls import BITS, WAYS, Controlled
 from published_images import AUROC
 from published_numbers import METHODS, NONE, Lines, Studies, named, table
 
-from qbayes.report.bootstrap import Unit, estimate
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.intervals import Unit, estimate
+from qbayes.lab.analysis.pairs import Pair, score
 
 
 def bounded(studies: Studies, study: str = "mnist") -> Lines:

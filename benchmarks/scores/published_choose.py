@@ -10,7 +10,7 @@ from published_controls import BITS, Controlled
 from published_images import ECE, ERROR, NLL, Score
 from published_numbers import METHODS, NONE, Lines, Missing, Studies, named, number, signed, table
 
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.pairs import Pair, score
 
 RATES = "rates"
 # calibration does where it costs no more than this: points of error, and a share of float's NLL.

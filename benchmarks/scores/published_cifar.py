@@ -12,7 +12,6 @@ from published_cifar_predictions import batches, predictions
 from published_cifar_rows import (
     MIXED,
     NETWORKS,
-    TINY,
     Change,
     Held,
     Network,
@@ -39,8 +38,8 @@ from published_numbers import (
     table,
 )
 
-from qbayes.report.frame import Frame
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.analysis.pairs import Pair, score
 
 DIGITS = "mnist"
 
@@ -79,9 +78,11 @@ def _failures(studies: Studies) -> Lines:
 
 
 def _origin(frame: Frame) -> Sequence[str]:
-    """Commits and processors of the rows, each once."""
-    commits = [f"commit {str(one)[:10]}" for one in frame.values("commit")]
-    return [*commits, *map(str, frame.values("processor")), *map(str, frame.values("instructions"))]
+    """Commits, devices, processors and backends of the rows, each once."""
+    commits = [f"commit {str(commit)[:10]}" for commit in frame.values("commit")]
+    backends = [f"backend {backend}" for backend in frame.values("backend") if backend != "float"]
+    columns = ("device", "processor", "instructions")
+    return [*commits, *(str(value) for name in columns for value in frame.values(name)), *backends]
 
 
 def mixed(held: Held) -> Lines:
@@ -181,7 +182,7 @@ def _section(held: Held, method: str, section: str, name: str) -> object:
 
 
 def _tuned(held: Held) -> object:
-    return held.section("pointwise", "quantise", "W8A7", "trained")["epochs"]
+    return held.section("pointwise", "quantize", "W8A7", "trained")["epochs"]
 
 
 def _rows(held: Held, column: str) -> str:
@@ -206,6 +207,8 @@ _BY_NETWORK: Mapping[str, Callable[[Held], Lines]] = {
     "uncertainty": uncertainty,
     "shifts": shifts,
     "mixed": mixed,
+    "grid": grid,
+    "predictions": predictions,
     "batches": batches,
 }
 TABLES: Mapping[str, Callable[[Studies], Lines]] = {
@@ -217,8 +220,6 @@ TABLES: Mapping[str, Callable[[Studies], Lines]] = {
         for name, make in _BY_NETWORK.items()
         for network, made in _apart(make).items()
     },
-    "grid": each(grid, TINY),
-    "predictions": each(predictions, TINY),
     "claims": claims,
     "speed": lambda studies: or_not_run(lambda: speed(studies)),
     "hours": lambda studies: or_not_run(lambda: hours(studies)),

@@ -7,7 +7,7 @@ from published_cifar_rows import Change, Held, apart, legend_of, named_once, ove
 from published_images import AUROC, ECE, ERROR, NLL, Score
 from published_numbers import EQUAL, Lines, Missing, named, number, table
 
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.pairs import Pair, score
 from qbayes.tasks.shifts import LEVELS
 
 

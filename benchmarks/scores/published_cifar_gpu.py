@@ -19,8 +19,8 @@ from published_numbers import (
     table,
 )
 
-from qbayes.report.frame import Row
-from qbayes.report.pairs import score
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.pairs import score
 
 # how a scheme writes that a layer has other bits.
 _OVERRIDE = re.compile(r"'([^']+)': \{'weight': (\d+), 'activation': \2\}")
@@ -74,7 +74,7 @@ def _changed(row: Row) -> str:
     tuning = [
         _said(name.partition(".")[2], row[name])
         for name in sorted(row)
-        if name.startswith("axis:quantise.") and row[name] is not None
+        if name.startswith("axis:quantize.") and row[name] is not None
     ]
     return ", ".join(filter(None, [scheme, *tuning]))
 

@@ -18,8 +18,8 @@ from published_cifar_rows import NETWORKS, Held
 from published_numbers import NONE, Lines, Missing, Studies, named, number, table
 
 from qbayes.errors import QbayesError
-from qbayes.posterior.save import write_atomically
-from qbayes.report.frame import STAGES, Frame
+from qbayes.lab.analysis.frame import STAGES, Frame
+from qbayes.posterior.storage.save import write_atomically
 
 NAME = "cifar10-hours.csv"
 COLUMNS: tuple[str, ...] = ("study", "stage", "method", "done", "hours")

@@ -17,7 +17,7 @@ from published_cifar_rows import (
 from published_images import AUROC, ECE, ERROR, NLL, SCORES, Score, spread
 from published_numbers import EQUAL, NONE, Lines, Missing, mean_and_deviation, named, number, table
 
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.pairs import Pair, score
 
 PAPERS_FLOAT = {"pointwise": 8.13, "mcd": 7.22, "bbb": 8.27, "sghmc": 7.70}
 # per cent of error in float, at most; a Bayesian ResNet-8 at most so many points above its point network.

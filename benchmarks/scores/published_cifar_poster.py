@@ -7,9 +7,9 @@ from published_cifar_rows import EXACT, Held, named_once
 from published_images import ERROR, PER_BATCH, PER_LARGE_BATCH, Score
 from published_numbers import ACTIVATIONS, NONE, WEIGHTS, Lines, Missing, named, number, signed, table
 
-from qbayes.report.cells import has_collapsed
-from qbayes.report.frame import Row
-from qbayes.report.pairs import score
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.pairs import score
+from qbayes.lab.analysis.run_groups import has_collapsed
 
 # Per cent, read off the authors' poster: the mean of three seeds. Its ECE is a mean over batches, of 1024
 # images for the quantised pointwise and sghmc networks and of 256 for all else.
@@ -119,7 +119,7 @@ def grid(held: Held) -> Lines:
 
 def _legend(held: Held, used: list[str]) -> Lines:
     seeds = len({row["seed"] for row in held.papers.frame.rows if row["precision"] != "float"})
-    tuned = sorted({int(row["axis:quantise.epochs"]) for row in held.papers.frame.rows if _tuned(row)})
+    tuned = sorted({int(row["axis:quantize.epochs"]) for row in held.papers.frame.rows if _tuned(row)})
     words = {
         "network": held.network.words,
         "epochs": str(held.section("pointwise", "training")["epochs"]),
@@ -139,7 +139,7 @@ def _legend(held: Held, used: list[str]) -> Lines:
 
 
 def _tuned(row: Row) -> bool:
-    return row["precision"] != "float" and row.get("axis:quantise.epochs") is not None
+    return row["precision"] != "float" and row.get("axis:quantize.epochs") is not None
 
 
 def measure_of(metric: str, method: str, bits: str) -> Score:

@@ -7,8 +7,8 @@ from published_cifar_rows import EXACT, Held, named_once, or_not_run
 from published_images import ECE, ERROR, PER_BATCH, PER_LARGE_BATCH
 from published_numbers import ACTIVATIONS, NONE, Lines, Missing, named, number, signed, table
 
-from qbayes.report.cells import has_collapsed
-from qbayes.report.pairs import Pair
+from qbayes.lab.analysis.pairs import Pair
+from qbayes.lab.analysis.run_groups import has_collapsed
 
 MASK_PREDICTED = "MC dropout does not collapse at four activation bits with a mask of one bit"
 BATCH_PREDICTED = "The ECE of SGHMC falls by the size of the batch"

@@ -7,7 +7,7 @@ from published_cifar_rows import NETWORKS, Held, Network, change, or_not_run
 from published_images import ECE, ERROR, Score
 from published_numbers import EQUAL, Lines, Missing, Studies, named, signed
 
-from qbayes.report.pairs import Pair
+from qbayes.lab.analysis.pairs import Pair
 
 NOT_DRAWN = "*Not drawn yet.*"
 # what each picture shows; ``{network}`` is the study's.

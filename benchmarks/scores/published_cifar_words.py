@@ -23,8 +23,8 @@ from published_numbers import (
 )
 from published_readme import mnist_floats
 
-from qbayes.report.frame import Row
-from qbayes.report.pairs import score
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.pairs import score
 
 FLOAT_ROWS = "images_float.csv"
 BITS = ("W8A8", "W4A4", "W3A3", "W2A2")

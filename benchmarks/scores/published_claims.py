@@ -1,13 +1,13 @@
-"""The claims on a page: the verdicts of ``qbayes.report.claims``, from the published rows."""
+"""The claims on a page: the verdicts of ``qbayes.lab.paper.claims``, from the published rows."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from published_numbers import Lines, Missing, Studies, table
 
-from qbayes.report.caveats import caveats
-from qbayes.report.claims import OF_DIFFERENCES, Verdict, judge_all
-from qbayes.report.frame import Frame
+from qbayes.lab.analysis.caveats import caveats
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.paper.claims import OF_DIFFERENCES, Verdict, judge_all
 
 # Those that the rows of a page can speak to; the others are about other tasks.
 OF_PAGE = {

@@ -6,10 +6,10 @@ from pathlib import Path
 from published_images import MNIST
 from published_numbers import ACTIVATIONS, PLAIN, Rows, Studies
 
-from qbayes.report.chart import FLOAT, Chart
-from qbayes.report.figures import FIGURES
-from qbayes.report.figures.points import Repeats, line
-from qbayes.report.static import write_sheet
+from qbayes.lab.report.charts.chart import FLOAT, Chart
+from qbayes.lab.report.charts.points import Repeats, line
+from qbayes.lab.report.charts.static import write_sheet
+from qbayes.lab.report.figures import FIGURES
 
 OURS, PAPERS = MNIST.ours, MNIST.papers
 NAME = "mnist-contrast.svg"

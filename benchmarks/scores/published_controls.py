@@ -15,10 +15,10 @@ from published_numbers import (
     table,
 )
 
-from qbayes.report.bootstrap import Estimate
-from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, score
-from qbayes.study.table import CONTROL
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.intervals import Estimate
+from qbayes.lab.analysis.pairs import Pair, score
+from qbayes.lab.study.spec.sections import CONTROL
 
 BITS = ("W8A8", "W8A7", "W4A4", "W3A3", "W2A2")
 INFORMATION: Score = ("mutual_information", "mutual information", 1, 4)

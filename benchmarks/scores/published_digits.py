@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from published_images import AUROC, ECE, ERROR, NLL, Score, spread
 from published_numbers import METHODS, NONE, Lines, Studies, named, table
 
-from qbayes.report.frame import Row
+from qbayes.lab.analysis.frame import Row
 
 NAME = "digits-choices"
 # the option of a method that its rows vary, and how it is written.

@@ -12,10 +12,10 @@ from published_cifar_rows import NETWORKS, Held
 from published_numbers import PLAIN, Rows, Studies
 
 from qbayes.errors import BadInput
-from qbayes.report.chart import Chart
-from qbayes.report.figures import FIGURES
-from qbayes.report.frame import Frame
-from qbayes.report.static import write_sheet
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.report.charts.chart import Chart
+from qbayes.lab.report.charts.static import write_sheet
+from qbayes.lab.report.figures import FIGURES
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 from published_cifar_rows import MIXED, NETWORKS, Held
 from published_numbers import EQUAL, METHODS, PLAIN, Rows, Studies
 
-from qbayes.report.chart import Chart, Series
-from qbayes.report.figures.points import Repeats, needs_log
-from qbayes.report.static import write_sheet
+from qbayes.lab.report.charts.chart import Chart, Series
+from qbayes.lab.report.charts.points import Repeats, needs_log
+from qbayes.lab.report.charts.static import write_sheet
 
 _SCHEMES = {"equal bits": PLAIN, "bits by layer": (MIXED,)}
 

@@ -21,11 +21,11 @@ from published_numbers import (
     table,
 )
 
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.intervals import Estimate
+from qbayes.lab.analysis.pairs import Pair, difference, score
+from qbayes.lab.analysis.run_groups import has_collapsed
 from qbayes.metrics.row_errors import ROW_ERROR
-from qbayes.report.bootstrap import Estimate
-from qbayes.report.cells import has_collapsed
-from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, difference, score
 
 # name, label, factor, digits
 Score = tuple[str, str, float, int]

@@ -7,8 +7,7 @@ import published_cifar
 from published_claims import ALL, OF_PAGE, Found, verdicts
 from published_numbers import Lines, Missing, Studies, table
 
-from qbayes.report.claims import CLAIMS, OURS
-from qbayes.report.frame import natural
+from qbayes.lab.paper.claims import OURS, judges
 
 TITLES = {"uci": "UCI", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 SECTION = "the-papers-claims"  # of each page
@@ -20,7 +19,7 @@ def index(studies: Studies) -> Lines:
     """The paper's claims by page: each cell a verdict that leads to the page's own section on them."""
     of_pages = {page: verdicts(studies, page) for page in ("uci", "mnist")}
     of_pages["cifar10"] = published_cifar.verdicts(studies)
-    paper = [name.upper() for name in sorted(CLAIMS, key=natural) if name.upper() not in OURS]
+    paper = [claim for claim in judges() if claim not in OURS]
     words = {id: one.claim for found in of_pages.values() for of in found.values() for id, one in of.items()}
     rows = [
         [id, words.get(id, ""), *(_cell(id, page, found) for page, found in of_pages.items())] for id in paper

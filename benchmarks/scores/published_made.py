@@ -6,7 +6,7 @@ from functools import partial
 from published_numbers import METHODS, NONE, Lines, Missing, Rows, Studies, named, table
 
 COLUMNS = ("device", "processor", "commit")
-EPOCHS = "axis:quantise.epochs"
+EPOCHS = "axis:quantize.epochs"
 
 
 def made(studies: Studies, names: Sequence[str]) -> Lines:

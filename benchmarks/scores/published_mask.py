@@ -16,8 +16,8 @@ from published_numbers import (
     table,
 )
 
-from qbayes.report.cells import has_collapsed, plain_scheme
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.pairs import Pair, score
+from qbayes.lab.analysis.run_groups import has_collapsed, plain_scheme
 
 NAME = "mask-scale"
 # round(1 / S) is 0 from here on: ½ rounds to the even 0.

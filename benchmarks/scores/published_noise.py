@@ -20,8 +20,8 @@ from published_numbers import (
     table,
 )
 
-from qbayes.report.bootstrap import Estimate, estimate
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.intervals import Estimate, estimate
+from qbayes.lab.analysis.pairs import Pair, score
 
 BITS = (2, 3, 4, 5, 6, 8)
 COUNTS = (1, 2, 5, 10, 20, 50, 100)

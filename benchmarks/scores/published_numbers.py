@@ -12,11 +12,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from qbayes.report.bootstrap import Estimate, Unit, cluster_means, error_of_mean, estimate, several_folds
-from qbayes.report.cells import COLLAPSE_REGRESSION, has_collapsed
-from qbayes.report.chart import FLOAT
-from qbayes.report.frame import Frame, Row
-from qbayes.report.pairs import Pair, differences, overlap, paired, score
+from qbayes.lab.analysis.frame import Frame, Row
+from qbayes.lab.analysis.intervals import (
+    Estimate,
+    Unit,
+    cluster_means,
+    error_of_mean,
+    estimate,
+    several_folds,
+)
+from qbayes.lab.analysis.pairs import Pair, differences, overlap, paired, score
+from qbayes.lab.analysis.run_groups import COLLAPSE_REGRESSION, has_collapsed
+from qbayes.lab.report.charts.chart import FLOAT
 
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
 EQUAL = ("W8A8", "W6A6", "W5A5", "W4A4", "W3A3", "W2A2")

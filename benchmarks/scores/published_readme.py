@@ -7,8 +7,8 @@ from published_controls import BITS, Controlled
 from published_images import ECE, ERROR
 from published_numbers import METHODS, NONE, Lines, Studies, named, signed, table
 
-from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.pairs import Pair, score
 
 Three = tuple[float, float, float]
 

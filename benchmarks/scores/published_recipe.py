@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from published_images import ECE, ERROR, NLL, Score
 from published_numbers import METHODS, NONE, Lines, Studies, named, number, table
 
-from qbayes.report.frame import Row
-from qbayes.report.pairs import score
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.pairs import score
 
 NAME = "mnist-recipe"
 COLUMNS: tuple[Score, ...] = (ERROR, NLL, ECE)

@@ -6,9 +6,9 @@ from statistics import mean
 from published_controls import WAYS, Controlled
 from published_numbers import METHODS, Lines, Missing, Studies, interval, named, signed, table
 
-from qbayes.report.bootstrap import Estimate, Unit, estimate
-from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.intervals import Estimate, Unit, estimate
+from qbayes.lab.analysis.pairs import Pair, score
 from qbayes.tasks.shifts import LEVELS
 
 BITS = "W8A7"

@@ -37,7 +37,7 @@ from published_uci_sets import (
     thousands,
 )
 
-from qbayes.report.bootstrap import Estimate
+from qbayes.lab.analysis.intervals import Estimate
 
 OURS, LARGE, OF_CANDIDATES = "uci", "uci-large", "-candidates"
 # RMSE and NLL over the 20 fixed splits of Hernández-Lobato and Adams, original units, of one paper each. A

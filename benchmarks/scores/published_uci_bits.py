@@ -36,7 +36,7 @@ from published_uci_sets import (
     thousands,
 )
 
-from qbayes.report.bootstrap import Estimate
+from qbayes.lab.analysis.intervals import Estimate
 
 RMSE_MARGIN, NLL_MARGIN = 1.0, 0.01  # per cent and nat: more is a loss (as for the claims)
 FEW = ("W4A4", "W3A3", "W2A2")

@@ -6,14 +6,14 @@ from statistics import mean
 
 from published_numbers import METHODS, Lines, Missing, Rows, named, number, ratio, signed, table
 
-from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair, score
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.pairs import Pair, score
 
 ABLATION = "uci-ablation"
 # how the rows of a factor are told: what the scheme says besides its preset, and what fine-tuning does.
 PAPER, OURS = "paper", "default"
 # options of fine-tuning by which a study's rows differ, as its axes name them.
-QUANTISE = "axis:quantise."
+QUANTISE = "axis:quantize."
 
 
 def candidates(held: Rows) -> Lines:

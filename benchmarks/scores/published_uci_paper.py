@@ -20,8 +20,8 @@ from published_numbers import (
     table,
 )
 
-from qbayes.report.cells import has_collapsed
-from qbayes.report.pairs import score
+from qbayes.lab.analysis.pairs import score
+from qbayes.lab.analysis.run_groups import has_collapsed
 
 PAPERS = "uci-paper"
 

@@ -7,10 +7,10 @@ from statistics import median
 
 from published_numbers import METHODS, NONE, Rows, change, interval, number, ratio, signed
 
-from qbayes.report.bootstrap import Estimate
-from qbayes.report.frame import Row
-from qbayes.report.pairs import Pair
-from qbayes.study.table import CONTROL
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.analysis.intervals import Estimate
+from qbayes.lab.analysis.pairs import Pair
+from qbayes.lab.study.spec.sections import CONTROL
 
 Measure = Callable[[Sequence[Pair]], Estimate]
 FIRST_LAYER = "overrides={'hidden.0': {'weight': 8}}"

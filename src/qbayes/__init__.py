@@ -2,103 +2,32 @@
 
 >>> import qbayes as qb
 >>> task = qb.load_task("digits")
->>> network = qb.network("lenet", task, style="relu")
->>> posterior = qb.fit(network, task, qb.method("mcd", rate=0.2), qb.Budget(epochs=2), seed=0)
->>> quantized = qb.quantize(posterior, task, qb.Precision(weight=4, activation=4), qb.Budget(epochs=1))
+>>> posterior = qb.fit("lenet", task, "mcd", qb.Budget(epochs=2), seed=0)
+>>> quantized = qb.quantize(posterior, task, "W4A4", qb.FineTuning(epochs=1))
 >>> deployed = qb.load(qb.lower(quantized))
 >>> scores = qb.evaluate(deployed, task, draws=5)
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from qbayes.api import (
-        Assignment,
-        BadFile,
-        BadInput,
-        BitBudget,
-        Budget,
-        Interrupted,
-        Method,
-        NetworkPosterior,
-        Posterior,
-        Precision,
-        Predictive,
-        Program,
-        ProgramPosterior,
-        QbayesError,
-        RunFailed,
-        Scores,
-        Study,
-        Task,
-        assign_bits,
-        attach,
-        evaluate,
-        fine_tune,
-        fit,
-        load,
-        load_posterior,
-        load_task,
-        lower,
-        method,
-        network,
-        prepare,
-        qat_budget,
-        quantize,
-        recipe,
-        results,
-        run_study,
-        save_posterior,
-    )
-
 __version__ = "0.1.0"
-__all__ = [
-    "Assignment",
-    "BadFile",
-    "BadInput",
-    "BitBudget",
-    "Budget",
-    "Interrupted",
-    "Method",
-    "NetworkPosterior",
-    "Posterior",
-    "Precision",
-    "Predictive",
-    "Program",
-    "ProgramPosterior",
-    "QbayesError",
-    "RunFailed",
-    "Scores",
-    "Study",
-    "Task",
-    "assign_bits",
-    "attach",
-    "evaluate",
-    "fine_tune",
-    "fit",
-    "load",
-    "load_posterior",
-    "load_task",
-    "lower",
-    "method",
-    "network",
-    "prepare",
-    "qat_budget",
-    "quantize",
-    "recipe",
-    "results",
-    "run_study",
-    "save_posterior",
-]
 
+if TYPE_CHECKING:
+    from qbayes.api import *  # noqa: F403  (what is public is listed there)
+else:
 
-def __getattr__(name: str) -> Any:
-    """Public names on first use: ``qbayes --help`` and Ctrl-C need not wait for torch."""
-    if name in __all__:
-        return getattr(import_module("qbayes.api"), name)
-    raise AttributeError(f"module 'qbayes' has no attribute '{name}'")
+    def __getattr__(name: str) -> Any:
+        """Public names on first use: ``qbayes --help`` and Ctrl-C need not wait for torch."""
+        # modules of the package and names that Python probes for are not public names, and must not load
+        # torch.
+        if name == "__all__" or not (name.startswith("_") or find_spec(f"qbayes.{name}")):
+            api = import_module("qbayes.api")
+            if name == "__all__" or name in api.__all__:
+                return getattr(api, name)
+        raise AttributeError(f"module 'qbayes' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*import_module("qbayes.api").__all__, "__version__"]

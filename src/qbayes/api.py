@@ -5,29 +5,33 @@ from pathlib import Path
 from torch import nn
 
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError, RunFailed
-from qbayes.integer.lower import lower
 from qbayes.integer.posterior import ProgramPosterior, load
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
+from qbayes.lab.study.results import results
+from qbayes.lab.study.run import run_study
+from qbayes.lab.study.spec.study import Study
 from qbayes.methods import Method
 from qbayes.methods import make_method as method
 from qbayes.metrics import Scores, evaluate
-from qbayes.mixed.assign import Assignment, BitBudget, assign_bits
 from qbayes.networks import REBUILT
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.predictive import Predictive
-from qbayes.posterior.save import load_posterior as _load_posterior
-from qbayes.posterior.save import save_posterior
-from qbayes.quant.control import fine_tune
+from qbayes.posterior.storage.save import load_posterior as _load_posterior
+from qbayes.posterior.storage.save import save_posterior
+from qbayes.quant.finetune.control import fine_tune
+from qbayes.quant.finetune.fine_tuning import FineTuning
+from qbayes.quant.finetune.quantize import quantize
+from qbayes.quant.lower import lower
+from qbayes.quant.mixed.assign import Assignment, BitBudget, assign_bits
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare, requantised
-from qbayes.quant.qat import quantize
-from qbayes.quant.recipe import qat_budget
-from qbayes.study.results import results
-from qbayes.study.run import run_study
-from qbayes.study.spec import Study
 from qbayes.tasks import Task, load_task
-from qbayes.training import Budget, attach, fit, network, recipe
+from qbayes.training.budget import Budget
+from qbayes.training.checkpoint import Checkpoint
+from qbayes.training.fit import attach, fit
+from qbayes.training.networks import network
+from qbayes.training.recipe import recipe
 
 __all__ = [
     "Assignment",
@@ -35,6 +39,8 @@ __all__ = [
     "BadInput",
     "BitBudget",
     "Budget",
+    "Checkpoint",
+    "FineTuning",
     "Interrupted",
     "Method",
     "NetworkPosterior",
@@ -60,7 +66,6 @@ __all__ = [
     "method",
     "network",
     "prepare",
-    "qat_budget",
     "quantize",
     "recipe",
     "results",

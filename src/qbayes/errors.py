@@ -59,5 +59,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInput:
-    """The error for a name that stands on no shelf, with the nearest spelling."""
+    """The error for a name that nothing is registered under, with the nearest spelling."""
     return BadInput(f"the {kind} must be a known name", f"'{name}'", nearest(name, known))

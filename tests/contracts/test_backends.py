@@ -1,6 +1,9 @@
 """What every backend keeps to: its stated tolerance, determinism, and clear words where it cannot."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,17 +15,17 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import BACKENDS, Backend, able, choose
 from qbayes.integer.compare import OpDistance, distances, record_ops, replay
-from qbayes.integer.onnx.extras import EXTRA_OF
+from qbayes.integer.onnx.runtimes import EXTRA_OF
 from qbayes.integer.ops import OPS, Conv
 from qbayes.integer.posterior import load
-from qbayes.integer.program import Program
-from qbayes.integer.verify import verify
+from qbayes.integer.program.program import Program
+from qbayes.integer.proof.verify import verify
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 def every_backend() -> list[ParameterSet]:
-    """The shelf; what stands on an extra or a device that is not there is skipped, and says so."""
+    """The registered backends; what needs an extra or a device that is not there is skipped, and says so."""
     marks = {"triton": needs.triton, **{name: needs.installed(name) for name in EXTRA_OF}}
     return [pytest.param(name, marks=marks.get(name, ())) for name in sorted(BACKENDS)]
 
@@ -51,8 +54,30 @@ def made(bits: int, out_bits: int | None = None) -> tuple[Maker, Program]:
     return make, make.program(make.ops[-1].output)
 
 
-def test_the_shelf_holds_the_backends() -> None:
+def test_the_registry_holds_the_backends() -> None:
     assert {"reference", "onednn", "onnxruntime", "openvino", "triton"} <= set(BACKENDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "imported"), [("reference", {"reference"}), ("onednn", {"onednn"}), ("auto", {"onednn"})]
+)
+def test_loading_on_a_backend_imports_that_backend_alone(
+    tmp_path: Path, name: str, imported: set[str]
+) -> None:
+    """In a new interpreter, through the public name."""
+    made(8)[1].save(tmp_path / "program.qbayes")
+    code = (
+        "import sys, qbayes as qb; qb.load(sys.argv[1], sys.argv[2]);"
+        "print(*(name for name in sys.modules if name.startswith('qbayes.integer.backends.')))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "program.qbayes", name],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = {module.split(".")[3] for module in run.stdout.split()}
+    assert modules & set(BACKENDS) == imported
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

@@ -1,4 +1,4 @@
-"""What every data set on the shelf keeps, checked on small files in the true formats.
+"""What every registered data set keeps, checked on small files in the true formats.
 
 A new data set adds one writer below; the rest runs by itself.
 """
@@ -21,13 +21,13 @@ from scipy.io import loadmat, savemat
 import needs
 from qbayes.errors import BadFile, BadInput
 from qbayes.tasks import DATASETS, Task, load_task, verify
-from qbayes.tasks import datasets as shelf_folder
-from qbayes.tasks.bundled import bundled_file, bundled_table
+from qbayes.tasks import datasets as registry_folder
 from qbayes.tasks.dataset import MissingFile
 from qbayes.tasks.datasets.cifar10 import read_records
 from qbayes.tasks.datasets.svhn import read_mat
-from qbayes.tasks.idx import read_idx_images
-from qbayes.tasks.mat import read_arrays
+from qbayes.tasks.files.bundled import bundled_file, bundled_table
+from qbayes.tasks.files.idx import read_idx_images
+from qbayes.tasks.files.mat import read_arrays
 
 TRAIN, TEST = 60, 20
 
@@ -103,7 +103,7 @@ def rows_of(task: Task, split: str) -> torch.Tensor:
 
 
 def test_one_file_a_member_under_its_own_name() -> None:
-    files = {path.stem for path in Path(shelf_folder.__path__[0]).glob("*.py")} - {"__init__"}
+    files = {path.stem for path in Path(registry_folder.__path__[0]).glob("*.py")} - {"__init__"}
     assert set(DATASETS) == files == set(WRITERS)
     assert all(DATASETS[name].name == name for name in DATASETS)
 
@@ -385,7 +385,7 @@ def test_bundled_sets_are_what_scikit_learn_loads() -> None:
 def test_a_bundled_file_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingFile, match=r"data/iris2\.csv\.gz"):
         bundled_table("iris2")
-    monkeypatch.setattr("qbayes.tasks.bundled.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.tasks.files.bundled.find_spec", lambda package: None)
     with pytest.raises(MissingFile, match="in this environment"):
         load_task("digits")
 

@@ -12,9 +12,9 @@ from _pytest.mark.structures import ParameterSet
 
 import needs
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from qbayes.bench.engines.base import ENGINES, all_engines, default_engines
-from qbayes.bench.subjects import METHODS, Subject, make_subject
 from qbayes.integer.posterior import load
+from qbayes.lab.bench.engines.base import ENGINES, all_engines, default_engines
+from qbayes.lab.bench.subjects import METHODS, Subject, make_subject
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.precision import Precision
 
@@ -37,7 +37,7 @@ def mean_of_many_draws(network: str, method: str) -> torch.Tensor:
 
 def answered(name: str, network: str, method: str, folder: Path, draws: int = DRAWS) -> torch.Tensor:
     """What the engine answers; the test is skipped where its package is not installed."""
-    engine, one = ENGINES[name](), subject(network, method)
+    engine, one = ENGINES[name], subject(network, method)
     for package in engine.packages:
         needs.package(package)
     needs.require(engine.why_missing() is None, needs.COMPILER)
@@ -53,7 +53,7 @@ def able(*methods: str) -> list[ParameterSet]:
         pytest.param(name, method, marks=pytest.mark.full if name == "compile" else ())
         for method in methods
         for name in all_engines()
-        if ENGINES[name]().why_not(method) is None
+        if ENGINES[name].why_not(method) is None
     ]
 
 
@@ -97,9 +97,9 @@ def test_draws_of_an_ensemble_go_through_its_members_in_order(name: str, method:
 
 @pytest.mark.parametrize("name", all_engines())
 def test_an_engine_without_its_package_says_how_to_get_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qbayes.bench.engines.base.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.lab.bench.engines.base.find_spec", lambda package: None)
     monkeypatch.setattr("shutil.which", lambda program: None)
-    engine, why = ENGINES[name](), ENGINES[name]().why_missing()
+    engine, why = ENGINES[name], ENGINES[name].why_missing()
     if engine.packages or name == "compile":
         assert why is not None
         assert "install" in why
@@ -110,13 +110,13 @@ def test_an_engine_without_its_package_says_how_to_get_it(name: str, monkeypatch
 def test_every_engine_says_what_it_is_and_runs_some_method() -> None:
     assert len({ENGINES[name].title for name in ENGINES}) == len(list(ENGINES))
     for name in ENGINES:
-        assert any(ENGINES[name]().why_not(method) is None for method in METHODS)
+        assert any(ENGINES[name].why_not(method) is None for method in METHODS)
     assert set(default_engines()) == set(ENGINES) - {"compile", "reference"}
     # the comparison needs a pass of ours and of others to measure a draw against.
     yardsticks = {name for name in ENGINES if ENGINES[name].yardstick}
     assert {"onednn", "onnxruntime_int8", "openvino_int8"} <= yardsticks
     assert {ENGINES[name].numbers for name in yardsticks} == {"int8"}
-    assert all(ENGINES[name]().why_not("pointwise") is None for name in yardsticks)
+    assert all(ENGINES[name].why_not("pointwise") is None for name in yardsticks)
 
 
 def test_what_is_opened_is_what_was_written(tmp_path: Path) -> None:
@@ -131,6 +131,6 @@ def test_what_is_opened_is_what_was_written(tmp_path: Path) -> None:
     for name in ("loop", "onnxruntime_float"):
         folder = tmp_path / name
         folder.mkdir()
-        engine = ENGINES[name]()
+        engine = ENGINES[name]
         engine.write(changed, folder, 1)
         assert torch.allclose(engine.open(folder)(x, 1), other.predict(x, 1).draws, atol=1e-5)

@@ -1,4 +1,4 @@
-"""What every method of the shelf must do; a new one is tested by standing in the folder."""
+"""What every registered method must do; a new one is tested by standing in the folder."""
 
 import copy
 import dataclasses
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from qbayes import Budget, Task, fit, save_posterior
 from qbayes.errors import BadInput
 from qbayes.methods import METHODS, Method, make_method
-from qbayes.posterior.save import load_posterior
 from qbayes.posterior.sites import point_state, sites_of, stochastic_layers
+from qbayes.posterior.storage.save import load_posterior
 
 NAMES = list(METHODS)
-PRESETS = [(name, key) for name in NAMES for key in METHODS[name].presets]
+PRESETS = [(name, key) for name in NAMES for key in METHODS[name].all_presets()]
 
 
 def short(name: str) -> Method:
@@ -141,11 +141,11 @@ def test_two_chains_make_an_ensemble_of_any_method(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "key"), PRESETS)
 def test_presets_build(name: str, key: str) -> None:
-    preset = METHODS[name].presets[key]
+    preset = METHODS[name].all_presets()[key]
     budget = Budget.from_options(preset.budget)
     method = make_method(name, **preset.method)
     # the plan of members and burn-in must fit the epochs of its own preset.
-    method.optimizer(
+    method.make_optimizer(
         Convolutional(), budget.learning_rate, rows=1000, steps_per_epoch=5, epochs=budget.epochs
     )
     assert any(method.collect(epoch, budget.epochs) for epoch in range(1, budget.epochs + 1))
@@ -159,7 +159,7 @@ def test_every_method_has_defaults_for_both_kinds_and_the_papers_values(name: st
         "paper/uci",
         "paper/mnist",
         "paper/cifar10",
-    } <= set(kind.presets)
+    } <= set(kind.all_presets())
     for task, form in [("digits", "classification"), ("uci/yacht", "regression"), ("own", "regression")]:
         assert kind.preset("default", task, form).budget["epochs"] >= 1
 
@@ -185,7 +185,7 @@ def test_a_network_with_nothing_to_change_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"optimiser": "adm"},
+        {"optimizer": "adm"},
         {"weight_decay": -1.0},
         {"weight_decay": float("nan")},
         {"weight_decay": "1"},
@@ -224,7 +224,7 @@ def test_unknown_method() -> None:
 def test_the_optimiser_takes_a_stack_of_networks(name: str) -> None:
     stack = nn.ParameterList([torch.ones(3, 4, 2), torch.ones(3, 4)])
     options = {"rows": 10, "steps_per_epoch": 1, "epochs": 100}
-    optimizer = make_method(name).optimizer(stack, 1e-3, stacked=True, **options)
+    optimizer = make_method(name).make_optimizer(stack, 1e-3, stacked=True, **options)
     optimised = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     assert optimised == {id(parameter) for parameter in stack}
     assert all(group.get("stacked", True) for group in optimizer.param_groups)

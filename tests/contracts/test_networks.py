@@ -1,4 +1,4 @@
-"""What every network of the shelf must do; a new one is tested by standing in the folder."""
+"""What every registered network must do; a new one is tested by standing in the folder."""
 
 import copy
 

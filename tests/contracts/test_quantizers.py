@@ -1,4 +1,4 @@
-"""What every range rule of the shelf must do; a new one is tested by standing in the folder."""
+"""What every registered range rule must do; a new one is tested by standing in the folder."""
 
 import copy
 from pathlib import Path
@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from qbayes.quant.affine import EMPTY_SCALE
+from qbayes.integer.arithmetic.grid import EMPTY_SCALE
+from qbayes.quant.observers import QUANTIZERS
 from qbayes.quant.quantizer import Quantizer
-from qbayes.quant.quantizers import QUANTIZERS
 
 NAMES = list(QUANTIZERS)
 # signed, symmetric, per channel

@@ -9,15 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbayes.export.onnx.draws import MemberDraws
 from qbayes.export.onnx.noise import ROWS, noise_sites
+from qbayes.export.onnx.program_draws import MemberDraws
 from qbayes.export.onnx.run import noise_feeds
 from qbayes.integer.compare import OpDistance, Seen, distances, replay
 from qbayes.integer.onnx.dialect import dialect_of
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.site import dtype_of_codes
+from qbayes.integer.onnx.op_context import dtype_of_codes
+from qbayes.integer.onnx.runtimes import open_model
 from qbayes.integer.ops import Noise
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 
 DIALECT_OF = {"onnxruntime": "qoperator", "openvino": "qdq"}
 
@@ -37,22 +38,13 @@ def probed_model(program: Program, member: int, dialect: str, *, inside: bool = 
 
 def run_model(model: bytes, runtime: str, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """All outputs of a model at one thread, with the runtime's default optimisation."""
-    if runtime == "onnxruntime":
-        import onnxruntime
+    return open_model(model, runtime, _outputs(model), 1)(feeds)
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(names, dict(feeds)), strict=True))
-    from qbayes.integer.backends.openvino import EXACT, core
 
-    compiled = core().compile_model(
-        core().read_model(model, b""), "CPU", {**EXACT, "INFERENCE_NUM_THREADS": 1}
-    )
-    found = compiled.create_infer_request().infer(dict(feeds))
-    names = [name for output in compiled.outputs for name in output.get_names() if name.startswith("value:")]
-    return {name: np.array(found[name]) for name in names}
+def _outputs(model: bytes) -> set[str]:
+    import onnx
+
+    return {value.name for value in onnx.load_model_from_string(model).graph.output}
 
 
 def graph_distances(program: Program, runtime: str, x: Tensor, draws: int, seed: int) -> list[OpDistance]:

@@ -23,7 +23,7 @@ task = "digits"
 network = {name = "lenet", style = "relu"}
 method = "pointwise"
 training = {epochs = 2, batch_size = 128}
-quantise = {epochs = 1}
+quantize = {epochs = 1}
 evaluate = {draws = 3, shifts = false}
 
 [axes]
@@ -37,7 +37,7 @@ task = {name = "diabetes", split = 0}
 network = {name = "mlp", hidden = [20, 20], noise = "constant"}
 method = "pointwise"
 training = {epochs = 20, batch_size = 64}
-quantise = {epochs = 2, least_steps = 0, optimiser = "sgd", learning_rate = 1e-2}
+quantize = {epochs = 2, least_steps = 0, optimizer = "sgd", learning_rate = 1e-2}
 evaluate = {draws = 3}
 
 [axes]

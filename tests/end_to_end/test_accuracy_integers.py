@@ -77,7 +77,7 @@ def on_diabetes(method: str, split: int = 1, full: bool = False) -> qb.NetworkPo
 
 
 def deployed(
-    posterior: qb.NetworkPosterior, task: qb.Task, precision: qb.Precision, budget: qb.Budget
+    posterior: qb.NetworkPosterior, task: qb.Task, precision: qb.Precision, budget: qb.FineTuning
 ) -> qb.ProgramPosterior:
     return qb.load(qb.lower(qb.quantize(posterior, task, precision, budget, progress=False)))
 
@@ -86,9 +86,9 @@ def scores(posterior: Any, task: qb.Task) -> dict[str, float]:
     return dict(qb.evaluate(posterior, task, DRAWS, shifts=False, confusion=False).clean)
 
 
-def short_qat(precision: str) -> qb.Budget:
+def short_qat(precision: str) -> qb.FineTuning:
     """8 bits are calibrated alone; below, a few epochs of training."""
-    return qb.qat_budget(epochs=0 if precision == "W8A8" else 4, batch_size=64)
+    return qb.FineTuning(epochs=0 if precision == "W8A8" else 4, batch_size=64)
 
 
 def bits(precision: str) -> qb.Precision:
@@ -177,7 +177,7 @@ def some_rows() -> tuple[Tensor, Tensor]:
     return next(iter(digits().batches("test", 256)))
 
 
-def probabilities(posterior: qb.NetworkPosterior, precision: qb.Precision, budget: qb.Budget) -> Tensor:
+def probabilities(posterior: qb.NetworkPosterior, precision: qb.Precision, budget: qb.FineTuning) -> Tensor:
     prediction: Any = deployed(posterior, digits(), precision, budget).predict(some_rows()[0], DRAWS)
     return prediction.mean
 
@@ -193,7 +193,7 @@ def test_mc_dropout_does_not_collapse(activation: int) -> None:
     large = with_large_activations(posterior, 64.0)
     x, _ = some_rows()
     assert torch.equal(large.predict(x, DRAWS).mean, posterior.predict(x, DRAWS).mean)
-    precision, budget = qb.Precision(weight=8, activation=activation), qb.qat_budget(epochs=0)
+    precision, budget = qb.Precision(weight=8, activation=activation), qb.FineTuning(epochs=0)
     as_is, scaled = (probabilities(one, precision, budget) for one in (posterior, large))
     assert torch.equal(as_is, scaled)
     assert error_of(as_is) <= error_of(posterior.predict(x, DRAWS).mean) + 0.015
@@ -211,7 +211,7 @@ def test_the_papers_mask_collapses_once_its_step_exceeds_2(preset: str, epochs: 
     precision = qb.Precision(weight=8, activation=activation, mask="product")
     if preset == "paper":
         precision = qb.Precision.preset("paper", weight=8, activation=activation)
-    mean = probabilities(large, precision, qb.qat_budget(epochs=epochs, batch_size=64))
+    mean = probabilities(large, precision, qb.FineTuning(epochs=epochs, batch_size=64))
     # every row gets the same answer: the head's bias.
     assert torch.equal(mean, mean[:1].expand_as(mean))
     assert error_of(mean) >= CHANCE - 0.1
@@ -225,7 +225,7 @@ def test_digits_over_three_seeds(method: str, precision: str) -> None:
     pairs: list[tuple[dict[str, float], dict[str, float]]] = []
     for seed in range(3):
         posterior = on_digits(method, seed, full=True)
-        program = deployed(posterior, digits(), bits(precision), qb.qat_budget())
+        program = deployed(posterior, digits(), bits(precision), qb.FineTuning())
         pairs.append((scores(program, digits()), scores(posterior, digits())))
     found, reference = (
         {name: sum(one[side][name] for one in pairs) / 3 for name in ("error", "nll", "ece")}
@@ -243,7 +243,7 @@ def test_diabetes_over_three_splits(method: str, precision: str) -> None:
     for split in range(3):
         posterior, task = on_diabetes(method, split, full=True), diabetes(split)
         reference = scores(posterior, task)
-        found = scores(deployed(posterior, task, bits(precision), qb.qat_budget()), task)
+        found = scores(deployed(posterior, task, bits(precision), qb.FineTuning()), task)
         worse.append((found["rmse"] / reference["rmse"] - 1, found["nll"] - reference["nll"]))
     assert sum(one for one, _ in worse) / 3 <= rmse
     assert sum(one for _, one in worse) / 3 <= nll

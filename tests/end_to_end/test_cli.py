@@ -216,8 +216,8 @@ def test_own_data_and_own_network(cli: Cli, tmp_path: Path, monkeypatch: pytest.
 
 def test_list_names_every_member_with_its_options(cli: Cli) -> None:
     everything = cli("list", "--json").json
-    shelves = {"methods", "networks", "tasks", "metrics", "quantizers", "backends", "targets", "engines"}
-    assert set(everything) == shelves
+    registries = {"methods", "networks", "tasks", "metrics", "quantizers", "backends", "targets", "engines"}
+    assert set(everything) == registries | {"options"}
     assert "onnx" in everything["targets"]
     assert set(everything["methods"]) == {"pointwise", "mcd", "bbb", "sghmc"}
     assert everything["methods"]["mcd"]["options"]["rate"] == qb.method("mcd").to_json()["rate"]

@@ -14,7 +14,7 @@ from safetensors.torch import save as save_tensors
 
 import qbayes as qb
 from qbayes.integer.backends.base import BACKENDS
-from qbayes.integer.program_file import content_hash
+from qbayes.integer.file.file import content_hash
 from qbayes.training.loop import Loop
 from refusal import refused
 
@@ -118,7 +118,7 @@ def newer(content: bytes) -> bytes:
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     entry = header["__metadata__"]["qbayes"]
-    text = entry[entry.index('"program":') + len('"program":') : -1].replace('"version":1', '"version":2')
+    text = entry[entry.index('"program":') + len('"program":') : -1].replace('"version":2', '"version":3')
     tensors = load_tensors(content)
     header["__metadata__"]["qbayes"] = f'{{"sha256":"{content_hash(text, tensors)}","program":{text}}}'
     return save_tensors(tensors, header["__metadata__"])

@@ -107,7 +107,7 @@ def test_targets_that_cannot_be_written(cli: Cli, digits_program: Path, tmp_path
 def test_a_missing_extra(
     cli: Cli, digits_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qbayes.integer.onnx.extras.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.integer.onnx.runtimes.find_spec", lambda package: None)
     refused(cli(*EXPORT, digits_program, tmp_path / "m.onnx"), "pip install 'qbayes[onnx]'")
     command = ("predict", digits_program, "task:digits:2", "--backend")
     refused(cli(*command, "onnxruntime"), "pip install 'qbayes[onnx]'")
@@ -126,7 +126,7 @@ def test_members_become_files(cli: Cli, tmp_path: Path) -> None:
         progress=False,
     )
     quantised = qb.quantize(
-        posterior, task, qb.Precision(), qb.Budget(epochs=0), device="cpu", progress=False
+        posterior, task, qb.Precision(), qb.FineTuning(epochs=0), device="cpu", progress=False
     )
     qb.lower(quantised).save(tmp_path / "p.qbayes")
     told = cli(*EXPORT, tmp_path / "p.qbayes", tmp_path / "m.onnx", "--members", "files", "--draws", "1")

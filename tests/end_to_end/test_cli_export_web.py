@@ -115,7 +115,7 @@ def test_places_that_cannot_be_written(cli: Cli, digits_program: Path, tmp_path:
 def test_a_missing_extra(
     cli: Cli, digits_program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qbayes.integer.onnx.extras.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.integer.onnx.runtimes.find_spec", lambda package: None)
     refused(cli(*EXPORT, digits_program, tmp_path / "page"), "pip install 'qbayes[onnx]'")
 
 

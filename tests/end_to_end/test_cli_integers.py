@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import qbayes as qb
-from qbayes.integer.cost import cost
 from qbayes.integer.describe import COLUMNS
-from qbayes.quant.recipe import QAT_RECIPES
+from qbayes.integer.program.cost import cost
+from qbayes.quant.finetune.recipe import RECIPES
 from qbayes.training.loop import Loop
 
 Cli = Callable[..., Any]
@@ -33,7 +33,7 @@ def test_quantize_gives_the_posterior_of_the_verb(cli: Cli, digits_posterior: Pa
     precision = qb.Precision(
         weight=3, activation=4, noise=6, overrides={"logits": {"weight": 8, "weight_range": "mse"}}
     )
-    budget = qb.qat_budget(epochs=2, learning_rate=0.01)
+    budget = qb.FineTuning(epochs=2, learning_rate=0.01)
     expected = qb.quantize(
         qb.load_posterior(digits_posterior), qb.load_task("digits"), precision, budget, seed=5, progress=False
     )
@@ -41,7 +41,7 @@ def test_quantize_gives_the_posterior_of_the_verb(cli: Cli, digits_posterior: Pa
     assert told.code == 0, told.err
     settled = precision.for_likelihood(made.signature.likelihood)
     assert told.json["precision"] == settled.to_json() == made.quantised
-    assert told.json["budget"] == budget.to_json()
+    assert told.json["budget"] == budget.resolve(precision).budget.to_json()
     assert made.members[0].keys() == expected.members[0].keys()
     for name, value in expected.members[0].items():
         assert torch.equal(made.members[0][name], value), name
@@ -59,7 +59,7 @@ def test_quantize_takes_precision_and_budget_of_the_preset(
     told = cli(*command, "--out", tmp_path / "q", "--json", "--quiet")
     assert told.code == 0, told.err
     assert told.json["precision"] == qb.Precision.preset("paper").to_json()
-    assert told.json["budget"]["learning_rate"] == QAT_RECIPES["paper"].budget["learning_rate"]
+    assert told.json["budget"]["learning_rate"] == RECIPES["paper"].options["learning_rate"]
     assert told.json["budget"]["epochs"] == 1
 
 

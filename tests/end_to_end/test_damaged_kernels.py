@@ -20,15 +20,15 @@ CUTS = 50
 START = (
     "import hashlib, json, sys, torch\n"
     "import qbayes as qb\n"
-    "from qbayes import noise_build\n"
-    "from qbayes.integer import kernels_build\n"
-    "from qbayes.posterior.reparametrise_build import compiled_draws\n"
-    "from qbayes.quant.kernels_build import kernels\n"
+    "from qbayes.noise import c_kernel\n"
+    "from qbayes.integer.c_library import library\n"
+    "from qbayes.posterior.reparametrize.c_build import compiled_draws\n"
+    "from qbayes.quant.kernels.c_build import kernels\n"
     "deployed = qb.load(sys.argv[1], 'onednn')\n"
     "rows = torch.load(sys.argv[2], weights_only=True)\n"
     "drawn = deployed.predict(rows, draws=3, seed=5).draws\n"
-    "json.dump([hashlib.sha256(drawn.numpy().tobytes()).hexdigest(), noise_build.kernel() is not None,\n"
-    "           kernels_build.why_no_kernels(), kernels() is not None, compiled_draws() is not None],\n"
+    "json.dump([hashlib.sha256(drawn.numpy().tobytes()).hexdigest(), c_kernel.kernel() is not None,\n"
+    "           library.why_no_kernels(), kernels() is not None, compiled_draws() is not None],\n"
     "          sys.stdout)\n"
 )
 

@@ -8,8 +8,8 @@ import pytest
 
 from qbayes.cli.demo import STUDIES, losses
 from qbayes.cli.demo_figure import Panel, draw
-from qbayes.report.frame import Frame
-from qbayes.study.shipped import study_file
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.study.spec.builtin import study_file
 
 Cli = Callable[..., Any]
 
@@ -26,7 +26,7 @@ task = "digits"
 network = {name = "lenet", style = "relu"}
 method = "pointwise"
 training = {epochs = 1, batch_size = 128}
-quantise = {epochs = 0}
+quantize = {epochs = 0}
 evaluate = {draws = 2, backend = "auto"}
 
 [axes]
@@ -42,7 +42,7 @@ task = "diabetes"
 network = {name = "mlp", hidden = [8], noise = "constant"}
 method = "pointwise"
 training = {epochs = 2}
-quantise = {epochs = 0}
+quantize = {epochs = 0}
 
 [axes]
 task = [{name = "diabetes", split = [0, 1, 2]}]

@@ -26,6 +26,7 @@ import typer
 from typer.main import get_command
 
 import needs
+from handmade.registries import kept_registries
 from qbayes.cli import main
 from qbayes.cli.app import app
 from qbayes.cli.inputs import parse_settings
@@ -136,14 +137,15 @@ def same_lines(shown: list[str], real: list[str]) -> bool:
 
 @pytest.fixture
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to run in; modules imported from it and methods registered there are forgotten afterwards."""
+    """A folder to run in; modules imported from it, methods and ops registered there are forgotten after."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     list(METHODS)
     monkeypatch.setattr(METHODS, "_members", dict(METHODS._members))
     before = set(sys.modules)
-    yield tmp_path
+    with kept_registries():
+        yield tmp_path
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]

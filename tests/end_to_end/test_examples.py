@@ -159,7 +159,7 @@ def test_cpp_answers_as_python_does(answer_in_cpp: Path, tmp_path: Path) -> None
         progress=False,
     )
     quantised = qb.quantize(
-        posterior, task, qb.Precision(), qb.Budget(epochs=0), device="cpu", progress=False
+        posterior, task, qb.Precision(), qb.FineTuning(epochs=0), device="cpu", progress=False
     )
     (path,) = export_onnx(qb.lower(quantised), tmp_path / "m.onnx", Options(draws=1))
     x, _ = next(task.batches("test", 1))

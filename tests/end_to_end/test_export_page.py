@@ -31,7 +31,9 @@ SAME, CODE = 1e-5, 0.03
 def quantised(posterior: qb.NetworkPosterior, task: qb.Task, precision: str) -> qb.Program:
     bits = [int(n) for n in precision.removeprefix("W").split("A")]
     settings = qb.Precision(weight=bits[0], activation=bits[1])
-    return qb.lower(qb.quantize(posterior, task, settings, qb.Budget(epochs=0), device="cpu", progress=False))
+    return qb.lower(
+        qb.quantize(posterior, task, settings, qb.FineTuning(epochs=0), device="cpu", progress=False)
+    )
 
 
 class Exported:

@@ -13,7 +13,7 @@ import qbayes
 import qbayes as qb
 from handmade import first_use
 from handmade.programs import Maker
-from qbayes.integer.onnx.extras import missing
+from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.ops import Reshape
 from qbayes.posterior.network import NetworkPosterior
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     described = plain.architecture.to_json()  # pyright: ignore
     posterior = NetworkPosterior(network, [network.state_dict()], task.signature, architecture=described)
     qb.save_posterior(posterior, place / "float")
-    quantised = qb.quantize(posterior, task, qb.Precision(), qb.Budget(epochs=0))
+    quantised = qb.quantize(posterior, task, qb.Precision(), qb.FineTuning(epochs=0))
     qb.save_posterior(quantised, place / "quantised")
     return place
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from qbayes.errors import BadFile, BadInput
-from qbayes.report.figures import FIGURES
-from qbayes.report.frame import Frame
-from qbayes.report.page import write_report
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.paper.section import register_claims
+from qbayes.lab.report.figures import FIGURES
+from qbayes.lab.report.page.page import write_report
 from report_frames import (
     PAPER,
     draws_rows,
@@ -26,6 +27,7 @@ from report_frames import (
     write_store,
 )
 
+register_claims()
 MARKS = ".mark-point, .mark-box, .mark-bar, .mark-area"
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>\"&amp; Größe {{data}}"

@@ -14,12 +14,12 @@ from end_to_end.conftest import Cli
 from end_to_end.studies import ALONE, run, run_apart, write_study
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import BACKENDS
+from qbayes.lab.study.executors.base import EXECUTORS
 from qbayes.methods import METHODS
 from qbayes.networks import NETWORKS
-from qbayes.posterior import save
-from qbayes.posterior.save import HEADER
-from qbayes.quant.quantizers import QUANTIZERS
-from qbayes.study.executors.base import EXECUTORS
+from qbayes.posterior.storage import save
+from qbayes.posterior.storage.save import HEADER
+from qbayes.quant.observers import QUANTIZERS
 from qbayes.tasks.dataset import DATASETS
 
 STUDY = """
@@ -31,13 +31,13 @@ task = "digits"
 network = NETWORK
 method = "pointwise"
 training = {epochs = 1, batch_size = 256}
-quantise = {epochs = 0}
+quantize = {epochs = 0}
 evaluate = {draws = 1, shifts = false, confusion = false}
 
 [axes]
 precision = ["float", "W8A8"]
 """
-SHELF = '{name = "mlp", hidden = [8]}'
+NETWORK = '{name = "mlp", hidden = [8]}'
 OWN = '{name = "own_of_the_study:small", width = 6}'
 OWN_CODE = """
 from torch import nn
@@ -97,7 +97,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of the study, as it should be."""
     folder = tmp_path_factory.mktemp("honest")
     done = run(
-        "run", write_study(folder, STUDY.replace("NETWORK", SHELF)), "--store", folder / "store", *ALONE
+        "run", write_study(folder, STUDY.replace("NETWORK", NETWORK)), "--store", folder / "store", *ALONE
     )
     assert done.returncode == 0, done.stderr
     return folder / "store"
@@ -122,7 +122,7 @@ def test_a_study_makes_what_a_borrowed_posterior_should_have_been(
     name: str, stranger: Path, honest: Path, mark: Path, tmp_path: Path
 ) -> None:
     plant(only(stranger, "float"), architectures(mark)[name])
-    study = write_study(tmp_path, STUDY.replace("NETWORK", SHELF))
+    study = write_study(tmp_path, STUDY.replace("NETWORK", NETWORK))
     found = run("run", study, "--store", tmp_path / "new", "--from", stranger, *ALONE, "--json")
     assert found.returncode == 0, found.stderr
     assert not mark.exists()
@@ -140,7 +140,7 @@ def test_a_copied_store_is_gone_on_with_and_runs_nothing_of_it(
     shutil.copytree(honest / "quantised", stranger / "quantised")
     for stage, name in (("float", "os:system"), ("quantised", "planted:network")):
         plant(only(stranger, stage), architectures(mark)[name])
-    study = write_study(tmp_path, STUDY.replace("NETWORK", SHELF))
+    study = write_study(tmp_path, STUDY.replace("NETWORK", NETWORK))
     found = run_apart("run", study, "--store", stranger, *ALONE)
     assert found.returncode == 0, found.stderr
     assert not mark.exists()
@@ -233,7 +233,7 @@ def test_workers_import_nothing_from_where_the_user_stands(
     """A folder that was unpacked and entered: the command imports nothing from it, and so do its workers."""
     for module in ("sitecustomize", "usercustomize", "json", "numpy", "pandas", "torch", "qbayes"):
         (Path.cwd() / f"{module}.py").write_text(f"open({str(mark)!r}, 'w')\n")
-    study = write_study(tmp_path, STUDY.replace("NETWORK", SHELF))
+    study = write_study(tmp_path, STUDY.replace("NETWORK", NETWORK))
     command = [sys.executable, "-P", "-c", "import sys; from qbayes.cli import main; sys.exit(main())"]
     found = subprocess.run(
         [*command, "study", "run", str(study), "--store", str(stranger), *ALONE],
@@ -246,10 +246,10 @@ def test_workers_import_nothing_from_where_the_user_stands(
     assert table(stranger) == table(honest)
 
 
-def test_names_of_the_shelves_are_no_paths_and_import_nothing(mark: Path) -> None:
-    for shelf in (NETWORKS, METHODS, QUANTIZERS, BACKENDS, EXECUTORS, DATASETS):
+def test_registered_names_are_no_paths_and_import_nothing(mark: Path) -> None:
+    for registry in (NETWORKS, METHODS, QUANTIZERS, BACKENDS, EXECUTORS, DATASETS):
         for name in ("planted", "../planted", "planted:network", ".planted", "os", "__init__", "base", ""):
             with pytest.raises(BadInput):
-                shelf[name]
+                registry[name]
     assert not mark.exists()
     assert "planted" not in sys.modules

@@ -11,13 +11,13 @@ import torch
 
 import qbayes as qb
 from qbayes.errors import BadFile, BadInput
-from qbayes.posterior.save import load_posterior
-from qbayes.report.frame import Frame
-from qbayes.report.publish import publish
-from qbayes.study.plan import make_plan
-from qbayes.study.run import Outcome
-from qbayes.study.stages import Tasks
-from qbayes.study.store import Store
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.report.export_csv import publish
+from qbayes.lab.study.plan.plan import make_plan
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.run import Outcome
+from qbayes.lab.study.store.store import Store
+from qbayes.posterior.storage.save import load_posterior
 from qbayes.tasks.splits import fixed_split
 
 STUDY = """
@@ -27,7 +27,7 @@ network = {name = "mlp", hidden = [8], noise = "row"}
 method = "pointwise"
 training = {epochs = 4, least_steps = 0, batch_size = 32, learning_rate = 1e-2}
 choose = {CHOOSE}
-quantise = {epochs = 0}
+quantize = {epochs = 0}
 evaluate = {draws = 2}
 
 [axes]
@@ -166,17 +166,17 @@ def test_a_study_that_was_stopped_among_its_candidates_goes_on(
 
 def test_a_candidate_that_fails_is_not_chosen(data: Path, tmp_path: Path) -> None:
     done = run(
-        tmp_path, data, "validation = 0.2, method = {optimiser = ['sgd', 'adam'], weight_decay = [1e38]}"
+        tmp_path, data, "validation = 0.2, method = {optimizer = ['sgd', 'adam'], weight_decay = [1e38]}"
     )
     # plain descent does not survive the decay, which Adam divides by itself.
     assert (done.done, done.failed) == (3 * SPLITS, SPLITS)
     assert {row["chosen"] for row in Frame.read(tmp_path).rows} == {
-        'method.optimiser="adam", method.weight_decay=1e+38'
+        'method.optimizer="adam", method.weight_decay=1e+38'
     }
 
 
 def test_runs_without_any_candidate_say_why(data: Path, tmp_path: Path) -> None:
-    none = "validation = 0.2, method = {optimiser = ['sgd'], weight_decay = [1e38, 2e38]}"
+    none = "validation = 0.2, method = {optimizer = ['sgd'], weight_decay = [1e38, 2e38]}"
     done = run(tmp_path, data, none)
     assert (done.done, done.failed, done.left) == (0, 4 * SPLITS, 0)
     reasons = [str(row["reason"]) for row in Frame.read(tmp_path).failed]
@@ -250,7 +250,7 @@ def test_held_out_rows_of_the_task_itself_choose_and_train_nothing(tmp_path: Pat
     method = "pointwise"
     training = {epochs = 2, least_steps = 0}
     choose = {training = {learning_rate = [1e-3, 1e-2]}}
-    quantise = {epochs = 0}
+    quantize = {epochs = 0}
 
     [axes]
     precision = ["float", "W8A8"]

@@ -10,16 +10,16 @@ import torch
 
 import qbayes as qb
 from end_to_end.studies import ALONE, STACKED, run, write_study
-from qbayes.posterior.save import WEIGHTS
+from qbayes.lab.analysis.checks import check_all
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.analysis.pairs import paired
+from qbayes.lab.paper.claims import judge_all
+from qbayes.lab.report.charts.figure import draw_all
+from qbayes.lab.report.page.data import table
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.store.table import ORIGIN, read_table
+from qbayes.posterior.storage.save import WEIGHTS
 from qbayes.provenance import provenance
-from qbayes.report.checks import check_all
-from qbayes.report.claims import judge_all
-from qbayes.report.figures.base import draw_all
-from qbayes.report.frame import Frame
-from qbayes.report.page_data import table
-from qbayes.report.pairs import paired
-from qbayes.study.spec import Study
-from qbayes.study.table import ORIGIN, read_table
 
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
 # a method that trains for a second each, and all that a row may hold.
@@ -33,7 +33,7 @@ task = "digits"
 network = {name = "lenet", style = "relu"}
 method = "pointwise"
 training = {epochs = 2, batch_size = 128}
-quantise = {epochs = 1, teacher = 1.0, equalise = true, match = true}
+quantize = {epochs = 1, distill = 1.0, equalize = true, match_temperature = true}
 evaluate = {draws = 2, shift_rows = 30, ood_rows = 20}
 
 [axes]
@@ -104,12 +104,11 @@ def test_its_scores_are_those_of_the_verb(store: Path, method: str) -> None:
     task = qb.load_task("digits")
     given = qb.load_posterior(store / "float" / row["float"])
     precision = qb.Precision(weight=4, activation=4)
-    budget = qb.qat_budget("default", "classification", 4, "digits", epochs=1)
-    how = {"teacher": 1.0, "equalise": True, "match": True}
+    how = qb.FineTuning(epochs=1, distill=1.0, equalize=True, match_temperature=True)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        control = qb.fine_tune(given, task, precision, budget, **how, device="cpu", progress=False)
+        control = qb.fine_tune(given, task, precision, how, device="cpu", progress=False)
         scores = qb.evaluate(control, task, 2, shift_rows=30, ood_rows=20).flat()
     finally:
         torch.set_num_threads(threads)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from end_to_end.studies import ALONE, run, start, workers_of, write_study
-from qbayes.posterior.save import HEADER, WEIGHTS
-from qbayes.study.mend import UNREAD
-from qbayes.study.store import CHECKPOINT, DONE, FAILED, LOGS, RESULTS, ROW, ROWS
-from qbayes.study.workplace import PROGRAM
+from qbayes.lab.study.store.repair import UNREAD
+from qbayes.lab.study.store.store import CHECKPOINT, DONE, FAILED, LOGS, RESULTS, ROW, ROWS
+from qbayes.lab.study.work.worker_context import PROGRAM
+from qbayes.posterior.storage.save import HEADER, WEIGHTS
 
 # four float posteriors, three of which are quantised: what is damaged in one run.
 STUDY = """
@@ -25,7 +25,7 @@ task = "digits"
 network = {name = "mlp", hidden = [8]}
 method = "pointwise"
 training = {epochs = 1, batch_size = 256}
-quantise = {epochs = 0}
+quantize = {epochs = 0}
 evaluate = {draws = 2, shifts = false, confusion = false}
 
 [axes]
@@ -249,7 +249,7 @@ def test_a_header_that_is_lost_is_told_how_to_write_anew(content: bytes, store: 
 
 
 STACKED = STUDY.replace('"W8A8"', '"W4A4"').replace(
-    "quantise = {epochs = 0}", "quantise = {epochs = 1, least_steps = 0}"
+    "quantize = {epochs = 0}", "quantize = {epochs = 1, least_steps = 0}"
 )
 
 

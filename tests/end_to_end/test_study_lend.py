@@ -9,8 +9,8 @@ from safetensors.numpy import load_file
 
 import qbayes as qb
 from qbayes.errors import BadInput
+from qbayes.lab.study.store.store import DONE, HEADER, RESULTS, ROWS, Store
 from qbayes.metrics.row_errors import ROW_ERROR, standard_errors
-from qbayes.study.store import DONE, HEADER, RESULTS, ROWS, Store
 
 STUDY = """
 [run]
@@ -18,7 +18,7 @@ task = {name = "diabetes", split = 0}
 network = {name = "mlp", hidden = [20], noise = "constant"}
 method = "pointwise"
 training = {epochs = 2, batch_size = 64, least_steps = 0}
-quantise = {epochs = 0}
+quantize = {epochs = 0}
 evaluate = {draws = 3}
 
 [axes]
@@ -110,7 +110,7 @@ task = {name = "diabetes", split = 0}
 network = {name = "mlp", hidden = [20], noise = "constant"}
 method = "bbb"
 training = {epochs = 2, batch_size = 64, least_steps = 0, start = "pointwise"}
-quantise = {epochs = 1, least_steps = 0, optimiser = "sgd", learning_rate = 1e-2}
+quantize = {epochs = 1, least_steps = 0, optimizer = "sgd", learning_rate = 1e-2}
 evaluate = {draws = 3}
 
 [axes]

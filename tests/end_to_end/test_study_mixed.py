@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import qbayes as qb
-from qbayes.integer.cost import cost
+from qbayes.integer.program.cost import cost
+from qbayes.lab.study.plan.plan import make_plan
+from qbayes.lab.study.plan.stacks import stacks_of
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.store.store import Store
 from qbayes.quant.precision import Precision
-from qbayes.study.plan import make_plan
-from qbayes.study.stacks import stacks_of
-from qbayes.study.stages import Tasks
-from qbayes.study.store import Store
 
 STUDY = """
 [run]
@@ -16,14 +16,14 @@ task = {name = "diabetes", split = 0}
 network = {name = "mlp", hidden = [20, 20], noise = "constant"}
 method = "pointwise"
 training = {epochs = 20, batch_size = 64}
-quantise = {epochs = 1, least_steps = 0}
+quantize = {epochs = 1, least_steps = 0}
 evaluate = {draws = 3}
 
 [axes]
 task = [{name = "diabetes", split = [0, 1, 2]}]
 method = ["pointwise", {name = "mcd", rate = 0.1}]
 precision = ["float", "W4A4"]
-quantise = [{}, {mixed = "bytes"}, {mixed = "bit_operations"}]
+quantize = [{}, {mixed = "bytes"}, {mixed = "bit_operations"}]
 """
 
 
@@ -60,5 +60,5 @@ def test_they_are_not_stacked_and_have_keys_of_their_own() -> None:
     stacks = stacks_of(plan, tasks)
     for run in plan.runs:
         if run.keys.quantised is not None:
-            assert (run.keys.quantised in stacks) == ("mixed" not in run.point.run["quantise"])
+            assert (run.keys.quantised in stacks) == ("mixed" not in run.point.run["quantize"])
     assert len({run.keys.quantised for run in plan.runs}) == 1 + 2 * 3 * 3

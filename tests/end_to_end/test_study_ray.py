@@ -18,12 +18,12 @@ import pytest
 import needs
 from end_to_end.conftest import Cli
 from end_to_end.studies import SMALL, STACKED, kill, run_apart, start, write_study
-from qbayes.study.executors import ray as executor_module
-from qbayes.study.executors.base import Event
-from qbayes.study.executors.ray import Ray
-from qbayes.study.lead import Progress
-from qbayes.study.run import Outcome, run_study
-from qbayes.study.spec import Study
+from qbayes.lab.study.executors import ray as executor_module
+from qbayes.lab.study.executors.base import Event
+from qbayes.lab.study.executors.ray import Ray
+from qbayes.lab.study.leader import Progress
+from qbayes.lab.study.run import Outcome, run_study
+from qbayes.lab.study.spec.study import Study
 
 needs_ray = needs.installed("ray")
 # trainings of some seconds, so that a node can die during one.
@@ -311,7 +311,7 @@ def test_an_address_that_does_not_answer_is_refused_soon_and_changes_nothing(
 def test_without_ray_the_module_imports_and_its_use_is_refused(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['ray'] = None\n"
-        "import qbayes.study.executors.ray\n"
+        "import qbayes.lab.study.executors.ray\n"
         "from qbayes.cli import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )

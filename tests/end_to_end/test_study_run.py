@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from end_to_end.studies import ALONE, SMALL, kill, run, start, workers_of, write_study
-from qbayes.report.frame import Frame
+from qbayes.lab.analysis.frame import Frame
 from qbayes.training.checkpoint import read_checkpoint
 
 IDENTITY = ("method", "precision", "weight", "activation", "training", "backend")
@@ -83,6 +83,23 @@ def test_a_row_is_what_the_verbs_give(uninterrupted: Path) -> None:
         qb.evaluate(qb.load(qb.Program.open(path), "reference"), task, 3, shifts=False) for path in programs
     ]
     assert any(repr(scores.clean["nll"]) == row["nll"] for scores in found)
+
+
+def test_a_row_names_the_backend_that_auto_took(uninterrupted: Path, tmp_path: Path) -> None:
+    import qbayes as qb
+
+    text = SMALL.replace("draws = 3", 'draws = 3, backend = "auto"')
+    assert text != SMALL
+    done = run(
+        "run", write_study(tmp_path, text), "--store", tmp_path / "store", "--from", uninterrupted, *ALONE
+    )
+    assert done.returncode == 0, done.stderr
+    taken = {
+        qb.load(qb.Program.open(path)).backend.name
+        for path in (uninterrupted / "program").glob("*/program.qbayes")
+    }
+    assert {row["backend"] for row in table(tmp_path / "store")} == {"float", *taken}
+    assert "auto" not in taken
 
 
 def test_running_again_does_nothing_and_a_wider_study_only_what_is_new(
@@ -262,7 +279,7 @@ def test_a_run_that_fails_is_recorded_does_not_stop_the_others_and_can_be_retrie
     text = SMALL.replace(
         'method = ["pointwise", {name = "mcd", rate = 0.2}]',
         '"method + training" = [{method = "pointwise", training = {epochs = 2}}, '
-        '{method = {name = "pointwise", optimiser = "sgd"}, training = {epochs = 2, learning_rate = 1e9}}]',
+        '{method = {name = "pointwise", optimizer = "sgd"}, training = {epochs = 2, learning_rate = 1e9}}]',
     )
     study, store = write_study(tmp_path, text), tmp_path / "store"
     found = run("run", study, "--store", store, *ALONE, "--json")

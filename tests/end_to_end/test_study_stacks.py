@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from end_to_end.studies import ALONE, STACKED, kill, run, start, write_study
-from qbayes.study.run import run_study
-from qbayes.study.spec import Study
+from qbayes.lab.study.run import run_study
+from qbayes.lab.study.spec.study import Study
 
 SCORES = ("rmse", "nll")
 

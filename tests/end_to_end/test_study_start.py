@@ -7,10 +7,10 @@ import torch
 
 import qbayes as qb
 from qbayes.errors import BadInput
-from qbayes.posterior.save import load_posterior
-from qbayes.study.plan import make_plan
-from qbayes.study.stages import Tasks
-from qbayes.study.store import Store
+from qbayes.lab.study.plan.plan import make_plan
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.store.store import Store
+from qbayes.posterior.storage.save import load_posterior
 
 STUDY = """
 [run]
@@ -22,7 +22,7 @@ evaluate = {draws = 3}
 
 [axes]
 precision = ["float", "W8A8"]
-quantise = [{epochs = 0}]
+quantize = [{epochs = 0}]
 """
 
 
@@ -75,7 +75,7 @@ def test_where_a_run_starts_is_part_of_its_key_and_shared() -> None:
 
 def test_runs_say_that_what_they_start_from_failed(tmp_path: Path) -> None:
     # a decay that no number survives.
-    diverging = study('{name = "pointwise", optimiser = "sgd", weight_decay = 1e38}')
+    diverging = study('{name = "pointwise", optimizer = "sgd", weight_decay = 1e38}')
     done = qb.run_study(diverging, tmp_path / "store", device="cpu", workers=1)
     assert (done.done, done.failed) == (0, 2)
     assert all("the posterior that training starts from" in reason for reason in done.reasons.values())

@@ -10,7 +10,7 @@ any program was wrong.
 
 import argparse
 import json
-import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +23,8 @@ from fuzz.checks import check
 from handmade.random_programs import random_case
 from qbayes.errors import QbayesError
 
+# what a line of a stretch begins with: libraries print too.
+ROW = "row: "
 LARGEST_SHARE = (
     1e-3  # of codes that a kernel which rounds in float32 may give otherwise: the stated tolerance
 )
@@ -45,6 +47,9 @@ class Tally:
 
 def main() -> int:
     options = _parser().parse_args()
+    if options.stretch:
+        _work(options.seed, options.seed + options.programs, options.target)
+        return 0
     share = -(-options.programs // options.processes)
     last = options.seed + options.programs
     starts = range(options.seed, last, share)
@@ -69,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--target", default="onednn", help="a backend, or c")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--stretch", action="store_true", help="in this process, a line of JSON a program")
     return parser
 
 
@@ -87,30 +93,29 @@ def _stretch(first: int, last: int, target: str) -> Tally:
 
 
 def _child(first: int, last: int, target: str) -> Iterator[dict[str, object]]:
-    reader, writer = os.pipe()
-    process = os.fork()
-    if process == 0:
-        os.close(reader)
-        _work(first, last, target, writer)
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as lines:
-        for line in lines:
-            yield json.loads(line)
-    os.waitpid(process, 0)
+    """A row for each program, from a process of its own, which may die.
+
+    It is started anew: a fork would take along whatever locks other threads hold.
+    """
+    words = ["--stretch", "--programs", str(last - first), "--seed", str(first), "--target", target]
+    with subprocess.Popen(
+        [sys.executable, "-m", "fuzz", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(ROW):
+                yield json.loads(line.removeprefix(ROW))
 
 
-def _work(first: int, last: int, target: str, writer: int) -> None:
+def _work(first: int, last: int, target: str) -> None:
     torch.set_num_threads(1)
-    with os.fdopen(writer, "w") as out:
-        for seed in range(first, last):
-            try:
-                outcome = check(random_case(seed), target)
-                row = {"wrong": outcome.wrong, "rounded": outcome.rounded, "codes": outcome.codes}
-            except (AssertionError, QbayesError, RuntimeError, KeyError, ValueError) as error:
-                row = {"wrong": [f"{type(error).__name__}: {error}"[:300]], "rounded": 0, "codes": 0}
-            out.write(json.dumps({"seed": seed, **row}) + "\n")
-            out.flush()
+    for seed in range(first, last):
+        try:
+            outcome = check(random_case(seed), target)
+            row = {"wrong": outcome.wrong, "rounded": outcome.rounded, "codes": outcome.codes}
+        except (AssertionError, QbayesError, RuntimeError, KeyError, ValueError) as error:
+            row = {"wrong": [f"{type(error).__name__}: {error}"[:300]], "rounded": 0, "codes": 0}
+        print(ROW + json.dumps({"seed": seed, **row}), flush=True)
 
 
 if __name__ == "__main__":

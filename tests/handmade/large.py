@@ -17,8 +17,8 @@ from qbayes.integer.ops import (
     Value,
     Weights,
 )
-from qbayes.integer.program import Program
-from qbayes.integer.propagate import propagate
+from qbayes.integer.program.program import Program
+from qbayes.integer.proof.shapes import propagate
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.signature import Signature
 from qbayes.posterior.transform import Standardize

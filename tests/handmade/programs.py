@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from qbayes.integer import ops
+from qbayes.integer.arithmetic.fixed_point import fixed_point, shared_shift, shared_shifts
 from qbayes.integer.ops import Op, Value, Weights
-from qbayes.integer.program import Member, Program
+from qbayes.integer.program.program import Member, Program
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature
 from qbayes.posterior.transform import Standardize
-from qbayes.quant.fixed_point import fixed_point, shared_shift, shared_shifts
 
 Codes = dict[str, Tensor]
 # one number for all axes, or one for each.

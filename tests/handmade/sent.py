@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import qbayes as qb
 from handmade.programs import every_op
-from qbayes.integer.onnx.extras import missing
+from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.posterior import ProgramPosterior
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.network import NetworkPosterior
@@ -60,7 +60,7 @@ def in_float(name: str) -> NetworkPosterior:
 @functools.cache
 def quantised(name: str) -> NetworkPosterior:
     precision = qb.Precision(weight=5, activation=6)
-    return qb.quantize(in_float(name), digits(), precision, qb.Budget(epochs=0), progress=False)
+    return qb.quantize(in_float(name), digits(), precision, qb.FineTuning(epochs=0), progress=False)
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def regression() -> NetworkPosterior:
     task = qb.Task.from_arrays(x, x.sin(), x, x.sin(), kind="regression", name="curve")
     network = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1))
     made = qb.fit(network, task, qb.method("mcd"), qb.Budget(epochs=1), device="cpu", progress=False)
-    return qb.quantize(made, task, qb.Precision(), qb.Budget(epochs=0), progress=False)
+    return qb.quantize(made, task, qb.Precision(), qb.FineTuning(epochs=0), progress=False)
 
 
 @functools.cache

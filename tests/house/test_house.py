@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import qbayes
-from qbayes.registry import Shelf
+from qbayes import api
+from qbayes.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "qbayes"
@@ -174,22 +175,25 @@ def imported_within(folder: Path, package: str) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             inner = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else []
             names.update(imported(node), (f"{base}.{name}" for base in imported(node) for name in inner))
-    return {name.removeprefix(f"{package}.") for name in names if name.startswith(f"{package}.")}
+    inside = (name.removeprefix(f"{package}.") for name in names if name.startswith(f"{package}."))
+    return {name.partition(".")[0] for name in inside}
 
 
-def test_shelf_members_are_called_like_their_files() -> None:
-    """A file of a shelf's folder is a member under its own name, or serves the members, who import it."""
+def test_members_of_registries_are_called_like_their_files() -> None:
+    """A file of a registry holds the member it is called after, holds several, or is imported by those."""
     held = [value for name in every_module() for value in vars(importlib.import_module(name)).values()]
-    shelves = {value.package: value for value in held if isinstance(value, Shelf)}
-    assert {"network", "method"} <= {shelf.kind for shelf in shelves.values()}
-    for package, shelf in shelves.items():
+    registries = {value.package: value for value in held if isinstance(value, Registry)}
+    assert {"network", "method"} <= {registry.kind for registry in registries.values()}
+    for package, registry in registries.items():
         folder = SRC.parent.joinpath(*package.split("."))
         files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-        members = set(shelf)
-        assert members <= files, f"members of the shelf '{shelf.kind}' that no file is called after"
-        assert files - members <= imported_within(folder, package), (
-            f"files of {package} that register nothing"
-        )
+        files |= {path.parent.name for path in folder.glob("*/__init__.py")}
+        origins = [registry.origin(name) for name in registry]
+        tables = {name for name in origins if origins.count(name) > 1}
+        misnamed = [n for n in registry if n not in files and registry.origin(n) not in tables]
+        assert not misnamed, f"members of the registry '{registry.kind}' that no file is called after"
+        alone = files - {name.rpartition(".")[2] for name in origins}
+        assert alone <= imported_within(folder, package), f"files of {package} that register nothing"
 
 
 def test_import_brings_no_extra() -> None:
@@ -235,3 +239,18 @@ def test_exported_names_exist() -> None:
     exported = getattr(qbayes, "__all__", ())
     assert exported, "qbayes must say in __all__ what its public names are"
     assert [name for name in exported if not hasattr(qbayes, name)] == []
+
+
+def test_neither_the_package_nor_its_modules_wait_for_torch() -> None:
+    code = "import sys, qbayes; from qbayes import errors, registry; print('torch' in sys.modules)"
+    code += "; print(hasattr(qbayes, '__wrapped__'), 'torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "False", "False"]
+
+
+def test_public_names_are_those_of_the_api() -> None:
+    assert qbayes.__all__ == api.__all__
+    assert {*api.__all__, "__version__"} == set(dir(qbayes))
+    assert all(getattr(qbayes, name) is getattr(api, name) for name in api.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        qbayes.nothing  # noqa: B018

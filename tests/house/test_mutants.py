@@ -11,7 +11,7 @@ from mutants.likely import Likely
 from mutants.mutation import Mutation
 from mutants.tree import ROOT, SOURCE
 
-MUTATION = Mutation("reach", "integer/bounds.py", "def reach(", "def reaches(")
+MUTATION = Mutation("reach", "integer/ops/bound.py", "def reach(", "def reaches(")
 FILES = {"tests/a.py": "1", "tests/b.py": "1"}
 LIKELY = Likely()
 CASE = Case(MUTATION, tuple(timed.Test(file, 1.0, 0) for file in FILES))
@@ -20,8 +20,8 @@ CASE = Case(MUTATION, tuple(timed.Test(file, 1.0, 0) for file in FILES))
 @pytest.mark.parametrize(
     ("file", "old", "about_it"),
     [
-        ("integer/bounds.py", "def reach(", "tests/unit/test_bounds.py"),
-        ("integer/pack.py", "def packed_bytes(", "tests/unit/test_pack.py"),
+        ("integer/ops/bound.py", "def reach(", "tests/unit/test_bounds.py"),
+        ("integer/program/bitpack.py", "def packed_bytes(", "tests/unit/test_bitpack.py"),
         ("metrics/detection.py", "def fpr95(", "tests/unit/test_metrics_detection.py"),
     ],
 )
@@ -32,9 +32,9 @@ def test_the_tests_of_a_module_come_first(file: str, old: str, about_it: str) ->
 
 
 def test_what_imports_nothing_of_the_mutated_module_is_left_out() -> None:
-    text = (ROOT / SOURCE / "report" / "bootstrap.py").read_text(encoding="utf-8")
-    found = LIKELY.tests(Mutation("one", "report/bootstrap.py", "import math", ""), text)
-    assert "tests/unit/test_pack.py" not in {test.id for test in found}
+    text = (ROOT / SOURCE / "lab" / "analysis" / "intervals.py").read_text(encoding="utf-8")
+    found = LIKELY.tests(Mutation("one", "lab/analysis/intervals.py", "import math", ""), text)
+    assert "tests/unit/test_bitpack.py" not in {test.id for test in found}
 
 
 def test_a_killed_mutation_stays_killed_until_the_test_changes(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_the_budget_left_out_is_tried_next(tmp_path: Path) -> None:
 def test_another_mutation_of_the_same_line_is_another(tmp_path: Path) -> None:
     found = tmp_path / "found.jsonl"
     Kept(found, FILES).keep(CASE, Verdict(MUTATION, "killed", "tests/a.py::test_reach", 1, 2))
-    other = Case(Mutation("reach", "integer/bounds.py", "def reach(", "def reached("), CASE.tests)
+    other = Case(Mutation("reach", "integer/ops/bound.py", "def reach(", "def reached("), CASE.tests)
     assert Kept(found, FILES).verdict(other) is None
 
 

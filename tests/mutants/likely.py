@@ -110,13 +110,13 @@ def _imported(path: Path) -> set[str]:
             modules = {name for name in inner if _is_module(name)}
             found |= modules | ({node.module} if len(modules) < len(inner) else set())
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= _shelved(node.value)
+            found |= _registered(node.value)
     # `import qbayes as qb` is the public names.
     return found | ({"qbayes.api"} if "qbayes" in found else set())
 
 
-def _shelved(name: str) -> set[str]:
-    """The modules of a package that is named in a text: a shelf imports them when it is asked."""
+def _registered(name: str) -> set[str]:
+    """The modules of a package that is named in a text: a registry imports them when it is asked."""
     folder = (ROOT / "src").joinpath(*name.split("."))
     if not name.startswith("qbayes.") or not (folder / "__init__.py").is_file():
         return set()

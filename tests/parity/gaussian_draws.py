@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import qbayes as qb
+from qbayes.integer.arithmetic.fixed_point import real
 from qbayes.integer.ops import Weighted
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.quant.fixed_point import real
 
 
 @dataclass(frozen=True, eq=False)

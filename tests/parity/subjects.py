@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 import qbayes as qb
+from fine_tuned import tuning
 from qbayes import noise
 from qbayes.integer.backends.base import choose
 from qbayes.integer.compare import OpDistance, Seen, compare_ops, distances, replay
 from qbayes.integer.ops import Noise, type_of_codes
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.sites import gaussian_layers
-from qbayes.quant.coded import Coded
 from qbayes.quant.layers.base import QuantLayer
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.layers.movement import QuantDropout
 from qbayes.quant.network import QuantNetwork, Step
 from zoo.tasks import TASKS, ZOO, trained
@@ -65,13 +66,15 @@ def quantised(
     network: str,
     precision: qb.Precision,
     epochs: int = 0,
-    equalise: bool | None = None,
+    equalize: bool | None = None,
 ) -> qb.NetworkPosterior:
     # ranges are set batch by batch: few large ones are quicker.
-    budget = qb.Budget(epochs=epochs, batch_size=64 if epochs else 512, learning_rate=1e-3, clip=1.0)
-    # noise on a grid of its own, the paper's, is another than the float network's: nothing to imitate.
-    how: dict[str, Any] = {"equalise": equalise, "teacher": 0.0 if precision.gaussian == "single" else None}
-    return qb.quantize(posterior, task_of(network), precision, budget, **how, device="cpu", progress=False)
+    # noise on a grid of its own, the paper's, is another than the float network's: nothing to distill.
+    how: dict[str, Any] = {} if equalize is None else {"equalize": equalize}
+    if precision.gaussian == "single":
+        how["distill"] = 0.0
+    steps = tuning(epochs=epochs, batch_size=64 if epochs else 512, learning_rate=1e-3, clip=1.0, **how)
+    return qb.quantize(posterior, task_of(network), precision, steps, device="cpu", progress=False)
 
 
 def quant_network(module: nn.Module) -> QuantNetwork:

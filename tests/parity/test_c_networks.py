@@ -7,13 +7,14 @@ import pytest
 import torch
 
 import qbayes as qb
+from fine_tuned import tuning
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.c_build import SANITIZED, STRICT, compiled, compilers, differing, exported, needs_compiler, run
 from parity.subjects import NETWORKS, float_posterior, quantised, task_of
 from qbayes.export.c.selftest import record
-from qbayes.integer.answer import units
 from qbayes.integer.posterior import load
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
+from qbayes.integer.statistics.summary import units
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 from zoo.tasks import METHODS, SHORT
 
@@ -103,7 +104,7 @@ def of_colour_images(network: str, method: str, weight: int, activation: int) ->
     posterior = qb.fit(
         qb.network(network, task), task, qb.method(method, **options), budget, device="cpu", progress=False
     )
-    calibrate = qb.Budget(epochs=0, batch_size=64)
+    calibrate = tuning(epochs=0, batch_size=64)
     precision = qb.Precision(weight=weight, activation=activation)
     return qb.lower(qb.quantize(posterior, task, precision, calibrate, device="cpu", progress=False))
 

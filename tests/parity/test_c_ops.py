@@ -17,7 +17,7 @@ from handmade.programs import Maker, every_op
 from parity.c_build import compiled, compilers, differing, needs_compiler
 from qbayes.errors import BadInput
 from qbayes.integer import ops
-from qbayes.integer.verify import verify
+from qbayes.integer.proof.verify import verify
 
 pytestmark = needs_compiler
 BITS = st.integers(2, 8)

@@ -5,7 +5,9 @@ the products that bytes can hold ran on integer kernels.
 """
 
 import functools
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +18,11 @@ import needs
 import qbayes as qb
 from deployed.probe import DIALECT_OF, graph_distances
 from deployed.profile import FLOAT, INTEGER, narrow_ops, openvino_kernels, ort_kernels
-from handmade.programs import every_op
+from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.subjects import NETWORKS, float_posterior, quantised, strays, task_of
 from qbayes.export.onnx import Options, export_onnx, noise_feeds, onnx_model, open_exported
+from qbayes.integer import ops
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 
 needs.package("onnx")
@@ -58,6 +61,30 @@ def program_of(network: str, method: str, precision: str) -> qb.Program:
 @functools.cache
 def rows_of(network: str, count: int = 32) -> Tensor:
     return next(iter(task_of(network).batches("test", count)))[0].float()
+
+
+@pytest.mark.parametrize(
+    ("shape", "pooling"),
+    [
+        ((4, 1, 3), {"kernel": 2, "stride": (3, 2), "dilation": (2, 1), "ceil_mode": True}),
+        ((6, 22), {"kernel": 3, "stride": 3, "padding": 1, "dilation": 2, "ceil_mode": True}),
+        # the second window along the first axis reads nothing but padding
+        ((3, 1, 1), {"kernel": 2, "stride": 3, "padding": (0, 1), "dilation": (2, 1), "ceil_mode": True}),
+        ((2, 6), {"kernel": 4, "padding": 2, "dilation": 3, "stride": 1}),
+    ],
+)
+def test_dilated_windows_that_reach_far_beyond_an_axis(
+    runtime: str, shape: tuple[int, ...], pooling: dict[str, Any]
+) -> None:
+    """ONNX Runtime moves padding into the pooling, and then refuses padding as wide as the kernel."""
+    make = Maker(shape, bits=8)
+    end = make.max_pool(make.conv(make.input, shape[0], 1), **pooling)
+    size = math.prod(make.values[end].shape)
+    flat = make.moved(ops.Reshape, end, shape=(size,))
+    program = make.program(make.linear(flat, 3, relu=False))
+    rows = {row.op: row for row in graph_distances(program, runtime, make.inputs(7), draws=1, seed=0)}
+    assert [row.largest for name, row in rows.items() if name.startswith("max_pool")] == [0]
+    assert not strays(list(rows.values()))
 
 
 @pytest.mark.parametrize(("network", "method", "precision"), CASES)

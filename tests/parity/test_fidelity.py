@@ -26,7 +26,7 @@ from parity.subjects import (
     strays,
     task_of,
 )
-from qbayes.integer.int8_trial import why_missing
+from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.ops import Weighted
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 from zoo.tasks import METHODS, SHORT

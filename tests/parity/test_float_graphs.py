@@ -13,7 +13,7 @@ from qbayes.noise import gaussians, keep_masks, keep_threshold
 from qbayes.posterior.likelihood import ConstantNoise, Gaussian
 from zoo.tasks import ZOO
 
-onnxruntime = needs.package("onnxruntime")
+needs.package("onnxruntime")
 needs.package("onnx")
 
 from qbayes.export.float_onnx import (  # noqa: E402  (behind the skip)
@@ -23,6 +23,7 @@ from qbayes.export.float_onnx import (  # noqa: E402  (behind the skip)
     float_pass,
 )
 from qbayes.export.onnx import Options  # noqa: E402
+from qbayes.integer.onnx.runtimes import open_model  # noqa: E402
 
 ROWS, SEED = 3, 11
 OUTPUTS = ("mean", "variance", "draws")
@@ -63,10 +64,7 @@ def feeds_of(posterior: qb.NetworkPosterior, draws: int) -> dict[str, np.ndarray
 
 
 def answers(model: bytes, outputs: tuple[str, ...], feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return dict(zip(outputs, session.run(list(outputs), feeds), strict=True))
+    return open_model(model, "onnxruntime", outputs, 1)(feeds)
 
 
 # masks and Gaussian weights run every layer; members and points add nothing but time.
@@ -104,10 +102,8 @@ def test_noise_inside_has_the_right_spread(method: str) -> None:
 
 def passed(model: bytes, x: torch.Tensor, runs: int = 1) -> list[dict[str, np.ndarray]]:
     """What the heads of a pass give by name, in every run of one session."""
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    feeds = {"x": x.float().numpy()}
-    return [dict(zip(names, session.run(names, feeds), strict=True)) for _ in range(runs)]
+    run = open_model(model, "onnxruntime", (OUTPUT, "mean", "log_variance"))
+    return [run({"x": x.float().numpy()}) for _ in range(runs)]
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet_relu", "resnet8", "resnet18"])

@@ -14,14 +14,15 @@ from fuzz.checks import Outcome, check_backend
 from handmade.programs import Maker
 from handmade.random_programs import Case
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from qbayes.integer import int8_trial, ops
+from qbayes.integer import ops
+from qbayes.integer.arithmetic.dirty_memory import dirty_memory
 from qbayes.integer.backends.base import choose
-from qbayes.integer.int8_ops import Shape
-from qbayes.integer.int8_trial import why_missing, why_wrong
+from qbayes.integer.backends.onednn import trial
+from qbayes.integer.backends.onednn.primitives import Shape
+from qbayes.integer.backends.onednn.trial import why_missing, why_wrong
 from qbayes.integer.ops import Weights
-from qbayes.integer.program import Program
-from qbayes.integer.verify import verify
-from qbayes.quant.dirt import dirty_memory
+from qbayes.integer.program.program import Program
+from qbayes.integer.proof.verify import verify
 
 pytestmark = needs.unless(why_missing() is None, needs.INT8)
 
@@ -69,7 +70,7 @@ def test_these_shapes_run_in_exact_integers_and_are_right(layer: Layer) -> None:
 
 @pytest.mark.parametrize("name", ["padding as wide as the kernel", "a single channel"])
 def test_without_the_rule_the_trial_finds_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8_trial, "_why_defect", lambda shape: None)
+    monkeypatch.setattr(trial, "_why_defect", lambda shape: None)
     _, program = program_of((EMPTY | THIN)[name])
     first = choose("onednn", program, torch.device("cpu")).report()[0]
     assert first.why == "oneDNN's sums are not those of exact integers"
@@ -77,8 +78,10 @@ def test_without_the_rule_the_trial_finds_them(name: str, monkeypatch: pytest.Mo
 
 def test_without_both_the_answers_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defects are real on this machine, and the check of random programs sees them."""
-    monkeypatch.setattr("qbayes.integer.int8.why_wrong", lambda shape, zero: None)
-    monkeypatch.setattr("qbayes.integer.int8.weight_limit", lambda shape, top: 127)  # else in two parts
+    monkeypatch.setattr("qbayes.integer.backends.onednn.conv_linear.why_wrong", lambda shape, zero: None)
+    monkeypatch.setattr(
+        "qbayes.integer.backends.onednn.conv_linear.weight_limit", lambda shape, top: 127
+    )  # else in two parts
     assert outcome(EMPTY["padding as wide as the kernel"]).wrong
     assert outcome(THIN["a single channel"]).wrong
 
@@ -95,7 +98,7 @@ def test_windows_in_the_padding_are_found_without_walking_all(n: int, k: int, s:
     if n + 2 * p < d * (k - 1) + 1:
         return
     shape = Shape(4, 4, (3, k), (9, n), (1, s), (1, p), (1, d))
-    found = int8_trial._why_defect(shape)  # pyright: ignore[reportPrivateUsage]
+    found = trial._why_defect(shape)  # pyright: ignore[reportPrivateUsage]
     assert (found is not None) == has_empty_window(n, k, s, p, d)
 
 
@@ -119,7 +122,7 @@ def test_an_ordinary_network_of_such_a_layer_answers_as_the_reference() -> None:
         torch.nn.Linear(36, 10),
     )
     posterior = qb.fit(network, task, qb.method("pointwise"), qb.Budget(epochs=1), seed=0)
-    program = qb.lower(qb.quantize(posterior, task, qb.Precision(8, 8), qb.qat_budget(epochs=0)))
+    program = qb.lower(qb.quantize(posterior, task, qb.Precision(8, 8), qb.FineTuning(epochs=0)))
     x, _ = next(task.batches("test", 200))
     reference = qb.load(program, backend="reference").predict(x, draws=1).mean
     for byte in (0, 0x55, 0xAA):
@@ -176,12 +179,12 @@ def test_point_weights_draw_no_noise_for_their_bias() -> None:
 
 def test_the_trial_is_of_the_real_size(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    product = int8_trial.product
+    product = trial.product
 
     def watched(shape: Shape, x: torch.Tensor, *rest: object) -> torch.Tensor:
         seen.append(tuple(x.shape))
         return product(shape, x, *rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(int8_trial, "product", watched)
+    monkeypatch.setattr(trial, "product", watched)
     assert why_wrong(Shape(3, 5, (3, 3), (41, 43), (1, 1), (1, 1), (1, 1)), 9) is None
     assert set(seen) == {(1, 3, 41, 43), (2, 3, 41, 43)}

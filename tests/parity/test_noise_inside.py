@@ -18,15 +18,16 @@ from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.test_exported_graphs import program_of, rows_of
 from qbayes.export.onnx import Options, export_onnx, open_exported
-from qbayes.export.onnx.draws import MemberDraws
 from qbayes.export.onnx.noise import ROWS, noise_sites
+from qbayes.export.onnx.program_draws import MemberDraws
+from qbayes.integer.arithmetic.epsilon_table import epsilon_table
+from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
 from qbayes.integer.onnx.dialect import dialect_of
 from qbayes.integer.onnx.graph import Graph
+from qbayes.integer.onnx.runtimes import open_model
 from qbayes.integer.ops import Mask, Op, Weighted
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 from qbayes.noise import keep_threshold
-from qbayes.quant.epsilon import epsilon_table
-from qbayes.quant.fixed_point import rescale, rounded_shift
 
 onnx = needs.package("onnx")
 LIMIT = 5.0
@@ -63,7 +64,7 @@ def drawn_noise(program: Program, runtime: str, x: Tensor, runs: int) -> dict[st
         kind = {"keep": np.bool_, "bias_steps": np.int32}.get(title.partition(":")[2], np.int8)
         shape = _shape(program, title)
         g.output(tensor, f"drawn:{title}", kind, shape)
-    run = runner(g.model("noise").SerializeToString(), runtime)
+    run = open_model(g.model("noise").SerializeToString(), runtime, {f"drawn:{title}" for title in SEEN}, 1)
     found = [run({"x": x.numpy()}) for _ in range(runs)]
     return {title: np.stack([one[f"drawn:{title}"] for one in found]) for title in SEEN}
 
@@ -75,27 +76,6 @@ def _shape(program: Program, title: str) -> tuple[str | int, ...]:
         return (ROWS, row[0], *(1,) * (len(row) - 1)) if op.channelwise else (ROWS, *row)
     assert isinstance(op, Weighted)
     return op.weight_shape[:1] if title.endswith("bias_steps") else op.weight_shape
-
-
-def runner(model: bytes, runtime: str) -> Any:
-    if runtime == "onnxruntime":
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
-        return lambda feeds: dict(zip(names, session.run(names, feeds), strict=True))
-    from qbayes.integer.backends.openvino import EXACT, core
-
-    request = core().compile_model(core().read_model(model, b""), "CPU", EXACT).create_infer_request()
-    names = [value.name for value in onnx.load_model_from_string(model).graph.output]
-
-    def run(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        found = request.infer(feeds)
-        return {name: np.array(found[name]) for name in names}
-
-    return run
 
 
 def exact_moments(op: Weighted, constants: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ import qbayes as qb
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.gaussian_draws import pairs
 from parity.subjects import float_posterior, quantised
-from qbayes.integer.cost import cost
+from qbayes.integer.program.cost import cost
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 
 KEPT = (0.8, 1.25)
@@ -21,7 +21,7 @@ def ratios(network: str, precision: qb.Precision) -> tuple[dict[str, float], dic
     """``Var(S_w w_q) / σ²`` of each layer: what the program reports, and over drawn weights."""
     posterior = float_posterior(network, "bbb")
     # weights are compared with those of the float network: channels must keep their size.
-    program = qb.lower(quantised(posterior, network, precision, equalise=False))
+    program = qb.lower(quantised(posterior, network, precision, equalize=False))
     reported = {op.name: op.variance_ratio for op in cost(program).ops if op.variance_ratio is not None}
     drawn: dict[str, float] = {}
     for pair in pairs(posterior, program, NORMS.get(network, {})):

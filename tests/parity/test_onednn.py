@@ -14,15 +14,16 @@ from torch import Tensor
 import needs
 from handmade.programs import Maker, every_op
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from qbayes.integer import int8_trial, ops
+from qbayes.integer import ops
+from qbayes.integer.arithmetic.fixed_point import fixed_point
 from qbayes.integer.backends.base import BACKENDS, choose
+from qbayes.integer.backends.onednn import trial
+from qbayes.integer.backends.onednn.float_rounding import Edges
+from qbayes.integer.backends.onednn.primitives import Shape
+from qbayes.integer.backends.onednn.trial import saturates, why_missing, why_wrong
 from qbayes.integer.compare import OpDistance, compare_ops
-from qbayes.integer.edges import Edges
-from qbayes.integer.int8_ops import Shape
-from qbayes.integer.int8_trial import saturates, why_missing, why_wrong
 from qbayes.integer.posterior import load
-from qbayes.integer.program import Program
-from qbayes.quant.fixed_point import fixed_point
+from qbayes.integer.program.program import Program
 
 CPU = torch.device("cpu")
 pytestmark = needs.unless(why_missing() is None, needs.INT8)
@@ -74,7 +75,7 @@ def test_codes_that_saturate_a_naive_kernel_come_out_right(options: dict[str, ob
 @needs.unless(saturates(Shape(16, 16, (3, 3), (6, 6), (1, 1), (1, 1), (1, 1))), needs.SATURATION)
 def test_without_the_correction_these_codes_come_out_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     _, program = saturating_program()
-    monkeypatch.setattr(int8_trial, "saturates", lambda _: False)
+    monkeypatch.setattr(trial, "saturates", lambda _: False)
     wrong = {row.op: row.largest for row in too_far(compare_ops(program, "reference", "onednn", bright(8)))}
     assert len(wrong) >= 4
     assert max(wrong.values()) > 10
@@ -82,17 +83,17 @@ def test_without_the_correction_these_codes_come_out_wrong(monkeypatch: pytest.M
 
 EMULATED = """
 import sys
-from qbayes.integer import int8_trial
-from qbayes.integer.int8_ops import Shape
+from qbayes.integer.backends.onednn import trial
+from qbayes.integer.backends.onednn.primitives import Shape
 from parity.test_onednn import bright, saturating_program, too_far
 from qbayes.integer.compare import compare_ops
 
 shape = Shape(16, 16, (3, 3), (6, 6), (1, 1), (1, 1), (1, 1))
-assert int8_trial.saturates(shape), "the emulated processor has no VNNI and must saturate"
+assert trial.saturates(shape), "the emulated processor has no VNNI and must saturate"
 for options in ({}, {"grids": 1}, {"grids": 2}):
     program = saturating_program(**options)[1]
     assert not too_far(compare_ops(program, "reference", "onednn", bright(8))), options
-int8_trial.saturates = lambda _: False
+trial.saturates = lambda _: False
 assert too_far(compare_ops(saturating_program()[1], "reference", "onednn", bright(8))), "no code saturated"
 print("right")
 """
@@ -230,7 +231,7 @@ def test_without_the_offset_a_sum_next_to_a_half_comes_out_wrong(monkeypatch: py
     def without(constants: dict[str, Tensor], *_: object) -> Edges:
         return Edges(torch.zeros(1), torch.full((1,), torch.inf), 0)
 
-    monkeypatch.setattr("qbayes.integer.rounding.edges", without)
+    monkeypatch.setattr("qbayes.integer.backends.onednn.float_rounding.edges", without)
     wrong: list[OpDistance] = []
     for nudge in (-3, -1, 0, 1, 3):
         make, program = at_an_edge(4, 38, nudge)
@@ -274,7 +275,7 @@ def test_two_sums_are_joined_exactly(
     small = bits < 8 or shape[0] * 3 ** (len(shape) - 1) < 100  # products of 8 bits leave float64 before long
     for compiled in (True, False):
         if not compiled:
-            monkeypatch.setattr("qbayes.integer.join.kernels", lambda: None)
+            monkeypatch.setattr("qbayes.integer.backends.onednn.float_rounding.kernels", lambda: None)
         assert choose("onednn", program, CPU).kernels[0]["conv0"].is_exact == small
         row = compare_ops(program, "reference", "onednn", x, draws=3)[0]
         assert row.largest == 0 if small else not too_far([row])
@@ -299,8 +300,8 @@ def test_without_a_compiler_the_codes_are_the_same(monkeypatch: pytest.MonkeyPat
     program = make.program(make.ops[-1].output)
     x = make.inputs(6)
     compiled = torch.as_tensor(load(program, "onednn").outputs(x, 4, 0))
-    for module in ("backends.onednn", "int8", "join"):
-        monkeypatch.setattr(f"qbayes.integer.{module}.kernels", lambda: None)
+    for module in ("onednn", "onednn.conv_linear", "onednn.float_rounding"):
+        monkeypatch.setattr(f"qbayes.integer.backends.{module}.kernels", lambda: None)
     backend = choose("onednn", program, CPU)
     assert all(row.how != "compiled" for row in backend.report())
     assert torch.equal(torch.as_tensor(load(program, "onednn").outputs(x, 4, 0)), compiled)
@@ -324,9 +325,9 @@ def test_a_kernel_that_oneDNN_refuses_is_named(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("unsupported on this machine\nsecond line")
 
     shape = Shape(5, 7, (3, 3), (4, 4), (1, 1), (0, 0), (1, 1))
-    monkeypatch.setattr(int8_trial, "product", refuse)
-    int8_trial._why_failed.cache_clear()
+    monkeypatch.setattr(trial, "product", refuse)
+    trial._why_failed.cache_clear()
     try:
         assert why_wrong(shape, 3) == "oneDNN cannot run it: unsupported on this machine"
     finally:
-        int8_trial._why_failed.cache_clear()
+        trial._why_failed.cache_clear()

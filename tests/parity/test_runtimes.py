@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,8 +16,8 @@ from parity.test_onednn import BETWEEN, bright, saturating_program
 from qbayes.errors import BadInput
 from qbayes.integer import ops
 from qbayes.integer.backends.base import BACKENDS, choose
+from qbayes.integer.backends.onnx_ops import saturation
 from qbayes.integer.compare import OpDistance, compare_ops
-from qbayes.integer.onnx import saturation
 from qbayes.integer.posterior import load
 
 needs.package("onnx")
@@ -56,6 +57,26 @@ def test_convolutions_of_all_forms(name: str, bits: int, relu: bool) -> None:
     ]
     found = [make.conv(make.input, 12, relu=relu, **form) for form in forms]  # pyright: ignore[reportArgumentType]
     program = make.program(make.linear(make.concat(*flattened(make, found)), 5, relu=False))
+    assert not too_far(name, compare_ops(program, "reference", name, make.inputs(16)))
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize(
+    ("shape", "geometry"),
+    [
+        ((33, 7, 1), {"kernel": (3, 1), "stride": (3, 3), "padding": (2, 5), "dilation": (2, 3)}),
+        ((1, 1, 1), {"kernel": (3, 1), "stride": (2, 2), "padding": (5, 3), "dilation": (1, 3)}),
+    ],
+)
+def test_windows_that_lie_wholly_in_the_padding(
+    name: str, zero: int, shape: tuple[int, ...], geometry: dict[str, Any]
+) -> None:
+    """Where codes start at 0 OpenVINO's int8 kernel ended the process."""
+    make = Maker(shape, bits=2)
+    make.zeros[0]["x"] = zero
+    end = make.conv(make.input, 3, relu=False, **geometry)
+    program = make.program(make.linear(*flattened(make, [end]), 3, relu=False))
     assert not too_far(name, compare_ops(program, "reference", name, make.inputs(16)))
 
 
@@ -169,7 +190,7 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(
 ) -> None:
     make = Maker((4,))
     program = make.program(make.linear(make.input, 2, relu=False))
-    monkeypatch.setattr("qbayes.integer.onnx.extras.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.integer.onnx.runtimes.find_spec", lambda package: None)
     extra = "onnx" if name == "onnxruntime" else "openvino"
     with pytest.raises(BadInput, match=rf"pip install 'qbayes\[{extra}\]'"):
         load(program, name)

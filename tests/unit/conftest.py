@@ -31,8 +31,8 @@ from qbayes.integer.ops import (
     Weighted,
     Weights,
 )
-from qbayes.integer.pack import code_range, code_type
-from qbayes.integer.program import Member, Program
+from qbayes.integer.program.bitpack import code_range, code_type
+from qbayes.integer.program.program import Member, Program
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature
 from qbayes.posterior.transform import Standardize

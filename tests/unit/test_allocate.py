@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qbayes.mixed.allocate import allocate
+from qbayes.quant.mixed.allocate import allocate
 
 WIDTHS = (2, 3, 4, 8)
 sizes = st.lists(st.integers(1, 50), min_size=1, max_size=5)

@@ -9,9 +9,9 @@ from torch import nn
 
 import qbayes as qb
 from qbayes.errors import RunFailed
-from qbayes.study.plan import Plan, make_plan
-from qbayes.study.spec import Study
-from qbayes.study.stages import Tasks
+from qbayes.lab.study.plan.plan import Plan, make_plan
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.spec.study import Study
 from qbayes.training import arithmetic
 from qbayes.training.arithmetic import resolve_arithmetic
 
@@ -98,7 +98,7 @@ def runs_of(bf16: object) -> Plan:
             "network": "lenet",
             "method": "pointwise",
             "training": {"epochs": 1, "bf16": bf16},
-            "quantise": {"epochs": 1, "bf16": bf16},
+            "quantize": {"epochs": 1, "bf16": bf16},
             "precision": "W8A8",
         }
     }

@@ -10,22 +10,22 @@ import pytest
 import torch
 
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from qbayes.bench.cell import Cell, Row
-from qbayes.bench.engines.base import ENGINES
-from qbayes.bench.figure import draw
-from qbayes.bench.memory import Memory
-from qbayes.bench.plain import PlainLoop
-from qbayes.bench.record import cell_record, document
-from qbayes.bench.report import cell_lines, size_line, verdicts
-from qbayes.bench.roofline import Roofline, operations
-from qbayes.bench.size import Size, measure_size
-from qbayes.bench.speed import Settings, measure, measure_all
-from qbayes.bench.subjects import METHODS, NETWORKS, make_subject
-from qbayes.bench.timing import Times, affordable_draws, burst, interleaved
 from qbayes.cli import main
 from qbayes.errors import BadInput
 from qbayes.integer.posterior import load
-from qbayes.integer.verify import verify
+from qbayes.integer.proof.verify import verify
+from qbayes.lab.bench.baseline_loop import PlainLoop
+from qbayes.lab.bench.engines.base import ENGINES
+from qbayes.lab.bench.figure import draw
+from qbayes.lab.bench.memory import Memory
+from qbayes.lab.bench.record import cell_record, document
+from qbayes.lab.bench.report import cell_lines, size_line, verdicts
+from qbayes.lab.bench.result import Cell, Row
+from qbayes.lab.bench.roofline import Roofline, operations
+from qbayes.lab.bench.size import Size, measure_size
+from qbayes.lab.bench.speed import Settings, measure, measure_all
+from qbayes.lab.bench.subjects import METHODS, NETWORKS, make_subject
+from qbayes.lab.bench.timing import Times, affordable_draws, burst, interleaved
 from qbayes.posterior.mask import Mask
 from qbayes.quant.precision import Precision
 
@@ -214,10 +214,10 @@ def test_an_engine_of_others_that_fails_is_a_row_and_ours_is_an_error(
     def fails(*_: object) -> None:
         raise RuntimeError("no such kernel\nat all")
 
-    monkeypatch.setattr(ENGINES["loop"], "write", fails)
+    monkeypatch.setattr(type(ENGINES["loop"]), "write", fails)
     found = measure("mlp", subject, subject, 2, Settings(["loop"], draws=1, seconds=0.0))
     assert [one.why for one in found.rows] == ["RuntimeError: no such kernel"]
-    monkeypatch.setattr(ENGINES["onednn"], "write", fails)
+    monkeypatch.setattr(type(ENGINES["onednn"]), "write", fails)
     with pytest.raises(RuntimeError, match="no such kernel"):
         measure("mlp", subject, subject, 2, Settings(["onednn"], draws=1, seconds=0.0))
 
@@ -287,7 +287,7 @@ def test_the_command_prints_and_writes_its_cells(tmp_path: Path, capsys: pytest.
 def test_a_missing_package_is_a_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("qbayes.bench.engines.base.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.lab.bench.engines.base.find_spec", lambda package: None)
     assert main(["bench", *WORDS, "--engines", "onednn,bayesian-torch", "--no-size"]) == 0
     assert "bayesian_torch is not installed: pip install" in capsys.readouterr().out
 

@@ -14,12 +14,12 @@ import torch
 
 import needs
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
-from qbayes.bench.engines.base import ENGINES
-from qbayes.bench.roofline import FLOAT
-from qbayes.bench.speed import Settings, measure
-from qbayes.bench.subjects import make_subject
-from qbayes.bench.worker import Failed, Job, Worker, open_job
 from qbayes.errors import RunFailed
+from qbayes.lab.bench.engines.base import ENGINES
+from qbayes.lab.bench.roofline import FLOAT
+from qbayes.lab.bench.speed import Settings, measure
+from qbayes.lab.bench.subjects import make_subject
+from qbayes.lab.bench.worker import Failed, Job, Worker, open_job
 from qbayes.quant.precision import Precision
 
 W8A7 = Precision(weight=8, activation=7)
@@ -29,7 +29,7 @@ linux_only = needs.unless(sys.platform == "linux", needs.LINUX)
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """A pass of the mlp on our engine, with its file."""
-    ENGINES["onednn"]().write(make_subject("mlp", "pointwise", W8A7), tmp_path, 1)
+    ENGINES["onednn"].write(make_subject("mlp", "pointwise", W8A7), tmp_path, 1)
     return Job("onednn", 1, "wall", tmp_path, "mlp", batch=4, draws=1)
 
 
@@ -48,9 +48,9 @@ def soon(holds: Callable[[], bool], seconds: float = 120.0) -> bool:
 @pytest.mark.parametrize("name", ["loop", "onednn"])
 def test_what_is_timed_is_the_engines_answer_to_the_rows_of_the_job(name: str, tmp_path: Path) -> None:
     subject = make_subject("mlp", "sghmc", W8A7, members=3)
-    ENGINES[name]().write(subject, tmp_path, 3)
+    ENGINES[name].write(subject, tmp_path, 3)
     run, memory = open_job(Job(name, 1, "wall", tmp_path, "mlp", batch=4, draws=3))
-    wanted = ENGINES[name]().open(tmp_path)(subject.network.rows(4), 3)
+    wanted = ENGINES[name].open(tmp_path)(subject.network.rows(4), 3)
     found = run()
     assert isinstance(found, torch.Tensor)
     assert found.shape == (3, 4, 1)
@@ -128,7 +128,7 @@ def test_what_an_engine_of_others_cannot_open_is_a_row_and_ours_is_an_error(
 ) -> None:
     subject, settings = make_subject("mlp", "pointwise", W8A7), Settings(["loop"], draws=1, seconds=0.0)
     for name in ("loop", "onednn"):
-        monkeypatch.setattr(ENGINES[name], "write", lambda self, subject, folder, draws: [])
+        monkeypatch.setattr(type(ENGINES[name]), "write", lambda self, subject, folder, draws: [])
     found = measure("mlp", subject, subject, 2, settings)
     assert found.rows[0].times is None
     assert found.rows[0].why

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qbayes.quant.best_epoch import BestEpoch, ValidationLoss
+from qbayes.quant.finetune.best_epoch import BestEpoch, ValidationLoss
 
 NAN = math.nan
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from qbayes.integer.bounds import Bound, accumulator_bound, reach
-from qbayes.integer.int8 import int8_form
-from qbayes.integer.ops import Add, Affine, Concat, Conv, Grids, Linear, Mul, Rescale, Weights
-from qbayes.quant.epsilon import epsilon_table
+from qbayes.integer.arithmetic.epsilon_table import epsilon_table
+from qbayes.integer.backends.onednn.conv_linear import int8_form
+from qbayes.integer.ops import Add, Affine, Concat, Conv, Grids, Linear, Mul, Op, Rescale, Weights
+from qbayes.integer.ops.bound import Bound, reach
 
 BITS = 3
 # a zero-point at each end, so that all codes lie on one side of it, and one between.
@@ -29,8 +29,8 @@ def grids(*zeros: int) -> Grids:
     return Grids(zeros, 0, (BITS,) * len(zeros), 8)
 
 
-def bound(op: object, constants: dict[str, Tensor], held: Grids) -> Bound:
-    return accumulator_bound(op, constants, held, [(4, 1)] * len(held.zeros))
+def bound(op: Op, constants: dict[str, Tensor], held: Grids) -> Bound:
+    return op.bound(constants, held, [(4, 1)] * len(held.zeros))
 
 
 @pytest.mark.parametrize("zero", ZEROS)

@@ -58,7 +58,7 @@ def test_constant() -> None:
         {"warmup": 1.0},
         {"warmup": -0.1},
         {"warmup": None},
-        {"clip": 0},
+        {"clip": -1},
         {"clip": math.nan},
         {"clip": "1"},
         {"least_steps": -1},
@@ -102,3 +102,8 @@ def test_epochs_that_are_named_are_kept() -> None:
 def test_json_round_trip() -> None:
     budget = Budget(epochs=3, clip=1, warmup=0.1, schedule="constant")
     assert Budget.from_options(json.loads(json.dumps(budget.to_json()))) == budget
+
+
+def test_a_norm_of_nothing_is_no_limit() -> None:
+    """On the command line and in TOML there is no None."""
+    assert Budget(clip=0) == Budget(clip=None) == Budget()

@@ -19,7 +19,7 @@ from qbayes.export.c.plan import Need, arrange, live, steps_of
 from qbayes.export.c.sizes import CODE_BYTES, parse_bytes, size_of
 from qbayes.export.targets.c import RUNTIME, CTarget
 from qbayes.integer import ops
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 
 
 def chain(members: int = 1) -> Program:
@@ -145,7 +145,7 @@ def test_a_head_that_is_the_input_is_refused() -> None:
         CTarget().network(make.program(same))
 
 
-def test_the_shelf_knows_c_and_refuses_options_of_other_targets() -> None:
+def test_the_registry_knows_c_and_refuses_options_of_other_targets() -> None:
     assert "c" in TARGETS
     with pytest.raises(BadInput, match="option"):
         make_target("c", opset=3)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qbayes.report.checks import Check, check_all
-from qbayes.report.frame import Frame
+from qbayes.lab.analysis.checks import Check, check_all
+from qbayes.lab.analysis.frame import Frame
 from study_rows import Made, classified, regressed, row, study
 
 Rows = list[Made]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.paper.claims import Verdict, judge_all, judges
 from qbayes.metrics.scores import is_score
-from qbayes.report.claims import CLAIMS, Verdict, judge_all
-from qbayes.report.frame import Frame
 from study_rows import Made, classified, regressed, row, study
 
 BAYESIAN = ("mcd", "bbb", "sghmc")
@@ -35,7 +35,7 @@ def _swayed(one: Made, name: str) -> Any:
 
 
 def verdict(number: int, rows: Sequence[Made]) -> Verdict:
-    return CLAIMS[f"c{number}"](swaying(rows))
+    return judges()[f"C{number}"](swaying(rows))
 
 
 def both(method: str, bits: tuple[int, int], **columns: Any) -> Rows:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qbayes.report.bootstrap import Estimate, Share, estimate
-from qbayes.report.caveats import caveats
-from qbayes.report.cells import preferred
-from qbayes.report.claims import CLAIMS, Line, judge_all
-from qbayes.report.claims.base import Comparison, judged
-from qbayes.report.claims.conclude import caveats_of, conclude, decide, refuted, together
-from qbayes.report.claims.margins import margin, margin_of
-from qbayes.report.claims.rules import Above, AtMost, Within
+from qbayes.lab.analysis.caveats import caveats
+from qbayes.lab.analysis.intervals import Estimate, Share, estimate
+from qbayes.lab.analysis.run_groups import preferred
+from qbayes.lab.paper.claims import Line, judge_all, judges
+from qbayes.lab.paper.judge.conclude import caveats_of, conclude, decide, refuted, together
+from qbayes.lab.paper.judge.judgement import Comparison, judged
+from qbayes.lab.paper.judge.margins import margin, margin_of
+from qbayes.lab.paper.judge.rules import Above, AtMost, Within
 from study_rows import Made, classified, regressed, row, study
 
 HOLDS, FAILS, OPEN, EQUAL = "holds", "does not hold", "not enough data", "no difference that matters"
@@ -194,13 +194,13 @@ def of_one_seed(rows: list[Made]) -> list[Made]:
 
 def test_one_seed_is_judged_over_test_rows_and_says_so() -> None:
     rows = classified("mcd", error=0.01) + classified("mcd", (8, 7), error=0.01)
-    found = CLAIMS["c1"](study(of_one_seed(rows)))
+    found = judges()["C1"](study(of_one_seed(rows)))
     assert found.verdict == HOLDS
     assert {line.covers for line in found.table} == {"rows"}
     assert found.caveats == (
         "One seed in 4 of 4 comparisons: their intervals are over test rows and say nothing of training.",
     )
-    without = CLAIMS["c1"](study([one for one in rows if one["seed"] == 0]))
+    without = judges()["C1"](study([one for one in rows if one["seed"] == 0]))
     assert without.verdict == OPEN
     assert "one run gives no spread" in without.reason
 
@@ -208,7 +208,7 @@ def test_one_seed_is_judged_over_test_rows_and_says_so() -> None:
 def test_rows_that_intervals_lack_are_counted() -> None:
     rows = classified("mcd", error=0.01) + classified("mcd", (8, 7), error=0.01, wiggle=1e-5)
     known = [{**one, "test_rows": 10_000} for one in rows]
-    assert [line.covers for line in CLAIMS["c1"](study(known)).table if line.quantity == "error"] == [
+    assert [line.covers for line in judges()["C1"](study(known)).table if line.quantity == "error"] == [
         "runs and rows"
     ]
     some = lines((1, 1))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from qbayes.errors import BadInput
-from qbayes.report.compare import Change, Comparison, compare
+from qbayes.lab.analysis.compare import Change, Comparison, compare
 from study_rows import Made, classified, regressed, study
 
 Rows = list[Made]

@@ -10,8 +10,8 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from qbayes.errors import BadInput
-from qbayes.quant.convert_calls import CALLS, METHODS_OF_TENSORS
-from qbayes.quant.convert_modules import MODULES
+from qbayes.quant.graph.convert_calls import CALLS, METHODS_OF_TENSORS
+from qbayes.quant.graph.convert_modules import MODULES
 from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quant_network

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import qbayes as qb
+from fine_tuned import tuning
 from qbayes.errors import BadInput
-from qbayes.quant.convert import graph_of
+from qbayes.quant.graph.convert import graph_of
 from qbayes.quant.prepare import quant_network
 
 Forward = Callable[[Any, Tensor], Any]
@@ -227,7 +228,7 @@ def test_eight_bits_stay_near_and_the_program_agrees(name: str) -> None:
     whole = nn.Sequential(net, nn.Flatten(), nn.Linear(features, 3))
     task = qb.Task.from_arrays(x, torch.arange(64) % 3, kind="classification")
     posterior = qb.NetworkPosterior(whole, [whole.state_dict()], task.signature)
-    quantised = qb.quantize(posterior, task, _PLAIN, qb.Budget(epochs=0, batch_size=64), progress=False)
+    quantised = qb.quantize(posterior, task, _PLAIN, tuning(epochs=0, batch_size=64), progress=False)
     inputs = task.signature.transform.apply(x)
     wanted, got = posterior.network(inputs), quantised.network(inputs)
     assert float((got - wanted).abs().mean()) < 0.05 * float(wanted.std() + 0.05)

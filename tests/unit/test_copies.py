@@ -18,9 +18,9 @@ from handmade import sent
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import BACKENDS
-from qbayes.integer.onnx.extras import missing
+from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.posterior import ProgramPosterior
-from qbayes.posterior.carried import Carried
+from qbayes.posterior.copying import Carried
 from qbayes.posterior.likelihood import ConstantNoise, Gaussian
 from qbayes.posterior.network import NetworkPosterior
 from zoo.tasks import TASKS, ZOO
@@ -182,7 +182,7 @@ def test_every_layer_of_a_network_can_be_copied(name: str) -> None:
     torch.manual_seed(1)
     network = qb.attach(answering(entry.build(), task), qb.method("bbb"))
     in_float = NetworkPosterior(network, [network.state_dict()], task.signature)
-    quantised = qb.quantize(in_float, task, qb.Precision(), qb.Budget(epochs=0), progress=False)
+    quantised = qb.quantize(in_float, task, qb.Precision(), qb.FineTuning(epochs=0), progress=False)
     for posterior in (in_float, quantised):
         wanted = [sent.digest(posterior) for _ in range(2)][-1]
         assert [sent.digest(make(posterior)) for make in COPIES.values()] == [wanted] * 2

@@ -40,7 +40,7 @@ def test_frozen_parameters_are_left_out() -> None:
     ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
 )
 def test_the_optimiser_is_the_one_named(name: str, kind: type) -> None:
-    found = make_method("pointwise", optimiser=name, momentum=0.8).optimizer(nn.Linear(2, 2), 0.5, **RUN)
+    found = make_method("pointwise", optimizer=name, momentum=0.8).make_optimizer(nn.Linear(2, 2), 0.5, **RUN)
     assert type(found) is kind
     assert found.defaults["lr"] == 0.5
     if name == "sgd":
@@ -51,7 +51,7 @@ def test_the_optimiser_is_the_one_named(name: str, kind: type) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"optimiser": "adan"},
+        {"optimizer": "adan"},
         {"weight_decay": -1.0},
         {"momentum": 1.0},
         {"momentum": "high"},
@@ -69,7 +69,7 @@ def test_a_frozen_network_is_refused(name: str) -> None:
     with pytest.raises(BadInput):
         make_method(name).attach(frozen, torch.ones(2, 2))
     with pytest.raises(BadInput, match="frozen"):
-        make_method(name).optimizer(frozen, 0.1, **(RUN | {"epochs": 100}))
+        make_method(name).make_optimizer(frozen, 0.1, **(RUN | {"epochs": 100}))
 
 
 def test_the_fused_step_is_the_plain_one_to_rounding() -> None:
@@ -80,7 +80,7 @@ def test_the_fused_step_is_the_plain_one_to_rounding() -> None:
     for fused in (True, False):
         layer = nn.Linear(5, 7, bias=False)
         layer.weight.data.copy_(start)
-        ours = make_method("pointwise", weight_decay=0.1).optimizer(layer, 0.01, **RUN)
+        ours = make_method("pointwise", weight_decay=0.1).make_optimizer(layer, 0.01, **RUN)
         assert ours.defaults["fused"]
         plain = torch.optim.Adam(layer.parameters(), 0.01, weight_decay=0.1, foreach=False)
         for gradient in gradients:
@@ -90,7 +90,7 @@ def test_the_fused_step_is_the_plain_one_to_rounding() -> None:
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
     wave = nn.ParameterList([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
     wave[0].grad = torch.ones(2, dtype=torch.complex64)
-    make_method("pointwise").optimizer(wave, 0.1, **RUN).step()
+    make_method("pointwise").make_optimizer(wave, 0.1, **RUN).step()
     assert bool((wave[0].real < 1).all())
 
 
@@ -103,5 +103,5 @@ def test_numbers_of_numpy_become_pythons() -> None:
 
 
 def test_sghmc_has_no_optimiser_to_choose() -> None:
-    with pytest.raises(BadInput, match="optimiser"):
-        make_method("sghmc", optimiser="sgd")
+    with pytest.raises(BadInput, match="optimizer"):
+        make_method("sghmc", optimizer="sgd")

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from qbayes.errors import BadFile, BadInput
-from qbayes.tasks import DATASETS, data_folder, fetch, transfer, verify
+from qbayes.tasks import DATASETS, data_folder, fetch, verify
 from qbayes.tasks.dataset import Archive, DataFile, Dataset, MissingFile
 from qbayes.tasks.datasets.diabetes import load as load_diabetes_task
-from qbayes.tasks.download import fetch_files, status
-from qbayes.tasks.transfer import Unreachable, checksum_of, download
+from qbayes.tasks.files import transfer
+from qbayes.tasks.files.download import fetch_files, status
+from qbayes.tasks.files.transfer import Unreachable, checksum_of, download
 
 CONTENT = bytes(range(256)) * 3000  # 768,000 bytes: several chunks
 

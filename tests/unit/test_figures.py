@@ -1,4 +1,4 @@
-"""Every figure of the shelf, and the numbers in it against plain sums over the rows."""
+"""Every registered figure, and the numbers in it against plain sums over the rows."""
 
 import math
 from collections import Counter
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.report.charts.chart import Beyond, Chart, Series
+from qbayes.lab.report.charts.groups import groups_of
+from qbayes.lab.report.charts.points import Point, Repeats
+from qbayes.lab.report.figures import FIGURES, draw_all
+from qbayes.lab.report.figures.pareto import front
+from qbayes.lab.report.figures.reliability import binned
 from qbayes.metrics.calibration import ece
-from qbayes.report.chart import Beyond, Chart, Series
-from qbayes.report.figures import FIGURES, draw_all
-from qbayes.report.figures.groups import groups_of
-from qbayes.report.figures.pareto import front
-from qbayes.report.figures.points import Point, Repeats
-from qbayes.report.figures.reliability import binned
-from qbayes.report.frame import Frame
 from qbayes.tasks.shifts import LEVELS
 from report_frames import (
     EQUAL_SWEEP,

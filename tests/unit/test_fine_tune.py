@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import qbayes as qb
+from fine_tuned import plain_job, tuning, with_options
 from qbayes.errors import BadInput, Interrupted
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive
-from qbayes.quant.qat import asked_for
-from qbayes.quant.quantisation import Quantisation
-from qbayes.quant.stacked import quantize_stacked
+from qbayes.quant.finetune.job import QuantizeJob
+from qbayes.quant.finetune.stacked import quantize_stacked
 from qbayes.training.loop import Loop
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -25,8 +25,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "sghmc": {"members": 2, "every": 1},
 }
 # steps so small that no weight moves.
-STILL = qb.Budget(epochs=1, batch_size=32, learning_rate=1e-30)
-SHORT = qb.Budget(epochs=3, batch_size=16, learning_rate=0.02, clip=1.0)
+STILL = tuning(epochs=1, batch_size=32, learning_rate=1e-30)
+SHORT = tuning(epochs=3, batch_size=16, learning_rate=0.02, clip=1.0)
 # of logits: float32 through a few layers, weights folded and given back.
 ROUNDING = 2e-5
 
@@ -93,7 +93,8 @@ def fitted(method: str, task: qb.Task, network: Callable[[], nn.Module], **optio
 
 
 def tuned(posterior: Any, task: Any, budget: Any = SHORT, **more: Any) -> qb.NetworkPosterior:
-    return qb.fine_tune(posterior, task, budget=budget, device="cpu", progress=False, **more)
+    steps = with_options(budget, more)
+    return qb.fine_tune(posterior, task, finetuning=steps, device="cpu", progress=False, **more)
 
 
 def answers(posterior: qb.NetworkPosterior, task: qb.Task) -> Tensor:
@@ -111,18 +112,18 @@ def same(one: qb.NetworkPosterior, other: qb.NetworkPosterior) -> bool:
     return all(a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a) for a, b in pairs)
 
 
-@pytest.mark.parametrize("equalise", [False, True])
+@pytest.mark.parametrize("equalize", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("task", "network"), [(blobs(), turned(net)), (pictures(), turned(Residual))], ids=["mlp", "residual"]
 )
 def test_without_a_step_every_draw_is_that_of_the_posterior_given(
-    task: qb.Task, network: Callable[[], nn.Module], method: str, equalise: bool
+    task: qb.Task, network: Callable[[], nn.Module], method: str, equalize: bool
 ) -> None:
     """Folding, equalising and giving back change no answer: same seed, same masks, same ε."""
     posterior = fitted(method, task, network)
     before = copy.deepcopy(posterior.members)
-    found = tuned(posterior, task, STILL, equalise=equalise)
+    found = tuned(posterior, task, STILL, equalize=equalize)
     assert found.quantised is None
     assert len(found.members) == len(posterior.members)
     torch.testing.assert_close(answers(found, task), answers(posterior, task), rtol=0, atol=ROUNDING)
@@ -148,8 +149,8 @@ def test_the_steps_are_those_of_plain_torch_on_the_folded_weights() -> None:
     task = blobs()
     posterior = fitted("pointwise", task, turned(net))
     rows = task.train_rows
-    budget = qb.Budget(epochs=6, batch_size=rows, learning_rate=0.05, schedule="constant", warmup=0.0)
-    found = tuned(posterior, task, budget, teacher=0, equalise=False)
+    budget = tuning(epochs=6, batch_size=rows, learning_rate=0.05, schedule="constant", warmup=0.0)
+    found = tuned(posterior, task, budget, distill=0, equalize=False)
 
     state = posterior.members[0]
     gain = state["1.weight"] / (state["1.running_var"] + 1e-5).sqrt()
@@ -183,7 +184,7 @@ def test_the_steps_are_those_of_plain_torch_on_the_folded_weights() -> None:
 def test_a_control_that_did_not_move_yet_imitates_its_teacher_perfectly(method: str) -> None:
     """Student and teacher see the same mask and the same ε: the divergence of their draws is 0."""
     task = blobs()
-    found = tuned(fitted(method, task, turned(net)), task, STILL, teacher=1.0)
+    found = tuned(fitted(method, task, turned(net)), task, STILL, distill=1.0)
     losses = found.provenance["fine_tuned"]["losses"]
     assert losses
     assert all(abs(loss) < 1e-6 for (loss,) in losses)
@@ -192,9 +193,9 @@ def test_a_control_that_did_not_move_yet_imitates_its_teacher_perfectly(method: 
 def test_the_rate_is_that_of_the_precision_it_is_like() -> None:
     task = curve()
     posterior = fitted("pointwise", task, lambda: qb.network("mlp", task, hidden=[8]))
-    asked = {bits: asked_for(posterior, task, qb.Precision(bits, bits), None, {}) for bits in (8, 4)}
+    asked = {bits: QuantizeJob(posterior, task, qb.Precision(bits, bits)) for bits in (8, 4)}
     assert asked[4].budget.learning_rate == 16 * asked[8].budget.learning_rate
-    quick = qb.Budget(epochs=1, batch_size=64, learning_rate=1e-3)
+    quick = tuning(epochs=1, batch_size=64, learning_rate=1e-3)
     found = tuned(posterior, task, quick, like=qb.Precision(4, 4))
     quantised = qb.quantize(posterior, task, qb.Precision(4, 4), quick, device="cpu", progress=False)
     one, other = found.provenance["fine_tuned"], quantised.provenance["quantised"]
@@ -203,11 +204,11 @@ def test_the_rate_is_that_of_the_precision_it_is_like() -> None:
         "budget",
         "seed",
         "keep",
-        "teacher",
-        "optimiser",
-        "equalise",
-        "blend",
-        "match",
+        "distill",
+        "optimizer",
+        "equalize",
+        "mixup",
+        "match_temperature",
         "task",
     )
     assert {name: one[name] for name in alike} == {name: other[name] for name in alike}
@@ -231,7 +232,7 @@ def test_a_stack_of_controls_is_what_each_is_alone(method: str) -> None:
         for seed in range(3)
     ]
     asked = [
-        Quantisation(one, task, qb.Precision(4, 4), SHORT, seed, teacher=0.5, equalise=True, rounds=False)
+        plain_job(one, task, qb.Precision(4, 4), SHORT, seed, distill=0.5, equalize=True, rounds=False)
         for seed, one in enumerate(posteriors)
     ]
     for stacked, one in zip(quantize_stacked(asked, device="cpu", progress=False), asked, strict=True):
@@ -239,11 +240,8 @@ def test_a_stack_of_controls_is_what_each_is_alone(method: str) -> None:
             one.posterior,
             task,
             one.precision,
-            SHORT,
+            one.fine_tuning,
             seed=one.seed,
-            teacher=0.5,
-            optimiser="sgd",
-            equalise=True,
             device="cpu",
             progress=False,
         )
@@ -269,14 +267,16 @@ def test_an_interrupted_control_goes_on_with_the_same_bits(
     monkeypatch.setattr(Loop, "_step", counted)
     with pytest.raises(Interrupted):
         tuned(posterior, task, seed=5, keep=keep, checkpoint=tmp_path)
-    assert same(whole, tuned(posterior, task, seed=5, keep=keep, checkpoint=tmp_path, resume=True))
+    assert same(
+        whole, tuned(posterior, task, seed=5, keep=keep, checkpoint=qb.Checkpoint(tmp_path, resume=True))
+    )
     assert not same(whole, tuned(posterior, task, seed=6, keep=keep))
 
 
 def test_the_best_epoch_is_no_worse_on_validation_rows_than_the_last() -> None:
     task = blobs()
     posterior = fitted("mcd", task, net)
-    wild = qb.Budget(epochs=5, batch_size=16, learning_rate=0.5)
+    wild = tuning(epochs=5, batch_size=16, learning_rate=0.5)
     last, best = (tuned(posterior, task, wild, keep=keep) for keep in ("last", "best"))
     assert not same(last, best)
     losses = [qb.evaluate(one, task, 4, split="validation").clean["nll"] for one in (best, last)]
@@ -288,10 +288,12 @@ def test_matched_scores_are_the_scores_times_the_sharpness(method: str) -> None:
     task = blobs()
     posterior = fitted(method, task, net)
     # labels that are all wrong make the answers unsure, and the factor large.
-    unsure = qb.Budget(epochs=2, batch_size=64, learning_rate=0.05)
+    unsure = tuning(epochs=2, batch_size=64, learning_rate=0.05)
     x, y = next(task.batches("train", 1000))
     shuffled = qb.Task.from_arrays(x, y.roll(1), x, y, kind="classification", name="shuffled")
-    plain, matched = (tuned(posterior, shuffled, unsure, teacher=0, match=match) for match in (False, True))
+    plain, matched = (
+        tuned(posterior, shuffled, unsure, distill=0, match_temperature=match) for match in (False, True)
+    )
     factor = matched.provenance["fine_tuned"]["sharpness"]
     assert factor > 1.05
     assert plain.provenance["fine_tuned"]["sharpness"] == 1.0
@@ -311,7 +313,7 @@ def test_it_is_a_float_posterior_that_can_be_saved_quantised_and_tuned_again(tmp
     assert read.provenance == found.provenance
     assert read.quantised is None
     assert torch.equal(answers(read, task), answers(found, task))
-    quantised = qb.quantize(read, task, qb.Precision(8, 8), qb.Budget(epochs=0), device="cpu")
+    quantised = qb.quantize(read, task, qb.Precision(8, 8), qb.FineTuning(epochs=0), device="cpu")
     assert quantised.quantised is not None
     assert tuned(read, task).quantised is None
     with pytest.raises(BadInput, match="float posterior is needed"):
@@ -349,13 +351,13 @@ def rectified() -> nn.Module:
 
 
 REFUSED = {
-    "no epoch": (net, {"budget": qb.Budget(epochs=0)}, "fine-tuning in float needs an epoch"),
+    "no epoch": (net, {"budget": qb.FineTuning(epochs=0)}, "fine-tuning in float needs an epoch"),
     "single grid": (net, {"like": qb.Precision.preset("paper")}, "gaussian='single'"),
     "own numbers": (Scaled, {}, "numbers of the network's own outside of its layers"),
     "one norm, two places": (TwoRoles, {}, "serves two places"),
     "norm without weights": (bare, {}, "affine=False"),
-    "scores of no layer": (rectified, {"match": True}, "give match=False"),
-    "precision": (net, {"like": "W4A4"}, "a Task and a Precision"),
+    "scores of no layer": (rectified, {"match_temperature": True}, "give match_temperature=False"),
+    "precision": (net, {"like": 4}, "a label or a table"),
 }
 
 

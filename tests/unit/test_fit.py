@@ -16,6 +16,7 @@ from qbayes.errors import BadFile, BadInput, RunFailed
 from qbayes.networks import build_network
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.sites import point_state
+from qbayes.training.checkpoint import Checkpoint
 from qbayes.training.fit import choose_device, default_budget, reinitialised
 from qbayes.training.loop import Loop
 
@@ -226,7 +227,7 @@ def raising() -> nn.Module:
         ({"net": nn.Linear}, "missing 2 required positional arguments"),
         ({"net": lambda: None}, "it made None"),
         ({"net": raising}, "KeyError: 'width'"),
-        ({"kind": "mcd"}, r"use qb\.method\('mcd'\)"),
+        ({"kind": "mdc"}, "did you mean 'mcd'"),
         ({"kind": type(method("bbb"))}, r"use qb\.method\('bbb'\)"),
         ({"budget": {"epochs": 3, "clip": 1.0}}, r"use qb\.Budget\(epochs=3, clip=1\.0\)"),
         ({"budget": 3}, r"use qb\.Budget\(epochs=3\)"),
@@ -270,7 +271,7 @@ def test_a_frozen_network_is_refused(name: str) -> None:
 def test_a_run_that_blows_up_fails_with_its_reason() -> None:
     budget = Budget(epochs=3, batch_size=16, learning_rate=1e30)
     with pytest.raises(RunFailed, match=r"epoch \d"):
-        fit(mlp(1, 2), line(), method("pointwise", optimiser="sgd"), budget)
+        fit(mlp(1, 2), line(), method("pointwise", optimizer="sgd"), budget)
 
 
 def test_a_task_without_training_rows_is_refused() -> None:
@@ -315,7 +316,7 @@ def test_checkpoints_of_all_chains_are_resumed(tmp_path: Path, monkeypatch: pyte
     steps: list[int] = []
     real = Loop._step
     monkeypatch.setattr(Loop, "_step", lambda self, x, y: (steps.append(1), real(self, x, y))[1])
-    resumed = fit(mlp, task, kind, SHORT, chains=2, checkpoint=tmp_path, resume=True)
+    resumed = fit(mlp, task, kind, SHORT, chains=2, checkpoint=Checkpoint(tmp_path, resume=True))
     assert len(steps) == 8, "only the second chain is trained again"
     assert all(same(a, b) for a, b in zip(whole.members, resumed.members, strict=True))
 
@@ -337,7 +338,7 @@ def test_another_runs_checkpoint_is_refused(change: dict[str, Any], tmp_path: Pa
     given |= {key: value for key, value in change.items() if key in given}
     options = {key: value for key, value in change.items() if key not in given}
     with pytest.raises(BadInput, match="another run"):
-        fit(*given.values(), checkpoint=tmp_path, resume=True, **options)
+        fit(*given.values(), checkpoint=Checkpoint(tmp_path, resume=True), **options)
 
 
 def test_attach_for_ones_own_loop() -> None:
@@ -345,7 +346,7 @@ def test_attach_for_ones_own_loop() -> None:
     kind = method("mcd", rate=0.3)
     module = attach(net, kind, task.example(2))
     assert [site.module for site in module.attachment.sites] == ["2"]  # pyright: ignore[reportAttributeAccessIssue]
-    optimizer = kind.optimizer(module, 1e-2, rows=60, steps_per_epoch=1, epochs=20)
+    optimizer = kind.make_optimizer(module, 1e-2, rows=60, steps_per_epoch=1, epochs=20)
     for _ in range(20):
         for x, y in task.training_batches(60, torch.Generator().manual_seed(0), torch.device("cpu"), 0):
             loss = kind.loss(module, module(x), y, task.signature.likelihood, 60)
@@ -400,7 +401,7 @@ def test_a_budget_that_is_to_go_on_from_a_trained_network_says_so_without_one() 
         fit(mlp(), task, method("bbb"), progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        point = fit(mlp(), task, method("pointwise", optimiser="sgd"), SHORT, progress=False)
+        point = fit(mlp(), task, method("pointwise", optimizer="sgd"), SHORT, progress=False)
         fit(mlp(), task, method("bbb"), start=point, progress=False)
         fit(mlp(), task, method("bbb"), SHORT, progress=False)
         fit(mlp(), blobs(), method("bbb"), SHORT, progress=False)

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qbayes.errors import BadInput
-from qbayes.quant.fixed_point import fixed_point, real, rescale, rounded_shift, shared_shift, shared_shifts
+from qbayes.integer.arithmetic.fixed_point import (
+    fixed_point,
+    real,
+    rescale,
+    rounded_shift,
+    shared_shift,
+    shared_shifts,
+)
 
 MAGNITUDES = st.floats(2.0**-31, 2.0**30, allow_nan=False)
 REALS = st.one_of(MAGNITUDES, MAGNITUDES.map(lambda m: -m))

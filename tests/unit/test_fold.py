@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from qbayes import noise
 from qbayes.posterior.sites import Site, gaussian_layers, place_sites
-from qbayes.quant.convert import graph_of
-from qbayes.quant.fold import fold, norm_constants
-from qbayes.quant.nodes import Graph
+from qbayes.quant.graph.convert import graph_of
+from qbayes.quant.graph.fold import fold, norm_constants
+from qbayes.quant.graph.nodes import Graph
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quant_network
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from qbayes.errors import BadFile
-from qbayes.report.frame import Frame, axes, natural
+from qbayes.lab.analysis.frame import Frame, axes, natural
 from study_rows import row, study
 
 HEADER = {"name": "tiny", "question": "why?", "runs": 4, "format": 1}

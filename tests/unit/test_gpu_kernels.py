@@ -21,7 +21,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from kernels import DEVICE
 from qbayes import noise
 from qbayes.errors import BadInput
-from qbayes.integer import gpu
+from qbayes.integer.backends.triton import products
 from qbayes.integer.ops import Conv, Grids, Linear, Mask, Noise, Weighted, Weights
 from qbayes.integer.ops.base import Constants, type_of_codes
 
@@ -56,7 +56,7 @@ def made(make: Maker, zeros: tuple[int, int]) -> tuple[Weighted, Grids, Constant
 def both(op: Weighted, grids: Grids, constants: Constants, x: Tensor, which: Noise) -> Tensor:
     """The codes by one kernel, of rows that draws share and of rows for each: those of the CPU's integers."""
     held = {name: constant.to(DEVICE) for name, constant in constants.items()}
-    kernel = gpu.Products(op, grids, held)
+    kernel = products.Products(op, grids, held)
     drawn = [kernel.draw(which.seed, draw) for draw in which.draws.tolist()] if op.is_stochastic else []
     for_each = torch.cat([x] * which.draws.numel()) if op.is_stochastic else x
     expected = op.run([for_each], grids, constants, which)
@@ -126,7 +126,7 @@ def test_the_largest_sums_do_not_overflow(code: int, weight: int, weight_zero: i
     """Every product at its limit, and as many as the kernel takes: 2^15 − 1."""
     op = Linear("l", ("x",), "y", Weights("point", 8, affine=True, per_channel=False), 2**15 - 1, 2)
     grids = Grids((255 - code,), 0, (8,), 16)
-    assert gpu.why_not(op, grids) is None
+    assert products.why_not(op, grids) is None
     constants = {
         "weight": torch.full(op.weight_shape, weight, dtype=torch.int8),
         "weight_zero": torch.tensor([weight_zero], dtype=torch.int8),
@@ -204,7 +204,7 @@ def test_bits_are_those_of_the_noise(
 ) -> None:
     which = Noise(seed, torch.tensor(draws), first_row, rows)
     expected = noise.keep_masks(which.draws, seed, site, first_row, rows, elements, threshold)
-    found = gpu.keep_bits(moved(which), site, elements, threshold)
+    found = products.keep_bits(moved(which), site, elements, threshold)
     assert torch.equal(found.cpu(), expected.view(-1, elements).to(torch.int8))
 
 
@@ -236,7 +236,7 @@ def test_masks(
     layouts = [torch.contiguous_format, *([torch.channels_last] if len(shape) == 3 else [])]
     for layout in layouts:
         codes = x.contiguous(memory_format=layout).to(DEVICE)
-        found = gpu.Masked(op, grids, {})([codes], moved(which), ())
+        found = products.Masked(op, grids, {})([codes], moved(which), ())
         assert found.dtype == expected.dtype
         assert torch.equal(found.cpu(), expected)
 
@@ -244,7 +244,7 @@ def test_masks(
 @needs.triton
 def test_a_mask_refuses_a_batch_that_is_not_draws_times_rows() -> None:
     x = torch.zeros(5, 4, dtype=torch.uint8, device=DEVICE)
-    kernel = gpu.Masked(Mask("m", ("x",), "y", 0, 0.5), Grids((0,), 0, (8,), 8), {})
+    kernel = products.Masked(Mask("m", ("x",), "y", 0, 0.5), Grids((0,), 0, (8,), 8), {})
     with pytest.raises(BadInput, match="draws × rows"):
         kernel([x], moved(Noise(0, torch.tensor([0, 1]), 0, 2)), ())
 
@@ -269,20 +269,20 @@ def conv(channels: int = 4, kernel: tuple[int, ...] = (3, 3), groups: int = 1) -
     ],
 )
 def test_what_the_kernel_of_products_does_not_serve(op: Weighted, bits: int, reason: str | None) -> None:
-    assert gpu.why_not(op, Grids((0,), 0, (bits,), 8)) == reason
+    assert products.why_not(op, Grids((0,), 0, (bits,), 8)) == reason
 
 
 def test_a_mask_of_channels_is_served_on_features_and_on_maps() -> None:
     elements, channels = (Mask("m", ("x",), "y", 0, 0.5, channelwise) for channelwise in (False, True))
     shapes = [(5,), (5, 6), (5, 6, 7), (5, 6, 7, 8)]
-    assert [gpu.serves_mask(channels, shape) for shape in shapes] == [True, False, True, False]
-    assert all(gpu.serves_mask(elements, shape) for shape in shapes)
+    assert [products.serves_mask(channels, shape) for shape in shapes] == [True, False, True, False]
+    assert all(products.serves_mask(elements, shape) for shape in shapes)
 
 
 @given(st.integers(1, 600), st.integers(1, 600))
 def test_channels_are_held_in_whole_steps(channels: int, out_channels: int) -> None:
     """The tensor cores take 32 bytes or more a step and 16 columns or more, in powers of 2."""
-    shape = gpu.Geometry(channels, out_channels)
+    shape = products.Geometry(channels, out_channels)
     assert shape.channels_held % shape.depth == 0
     assert 0 <= shape.channels_held - channels < shape.depth
     assert shape.columns_held % shape.columns == 0
@@ -297,6 +297,6 @@ def test_the_output_is_as_large_as_the_ops(asked: dict[str, Any]) -> None:
     make.conv(make.input, asked["channels"], asked["kernel"], **asked["geometry"])
     op = make.ops[0]
     assert isinstance(op, Conv)
-    lengths = gpu.Geometry.of(op).out_lengths(asked["shape"][1:])
+    lengths = products.Geometry.of(op).out_lengths(asked["shape"][1:])
     assert (asked["channels"], *lengths) == op.out_shape([asked["shape"]])
     assert math.prod(lengths) > 0

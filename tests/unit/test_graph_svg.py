@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qbayes.integer.ops import Mask, Weighted
-from qbayes.integer.program import Program
-from qbayes.report import graph
-from qbayes.report.graph import graph_svg
-from qbayes.report.layout import Edge, Layout, Node
-from qbayes.report.svg import Sheet, rounded, shortened
+from qbayes.integer.program.program import Program
+from qbayes.lab.report.drawing import graph
+from qbayes.lab.report.drawing.graph import graph_svg
+from qbayes.lab.report.drawing.layout import Edge, Layout, Node
+from qbayes.lab.report.drawing.svg import Sheet, rounded, shortened
 
 Make = Callable[..., Program]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -45,7 +45,7 @@ def expected_chips(program: Program) -> Counter[tuple[str, str, str]]:
     values, found = program.values, Counter[tuple[str, str, str]]()
     found[graph.ACTIVATION, "q", str(values[program.input].bits)] += 1
     for op in program.ops:
-        if op.kind not in graph.MOVES:
+        if not op.keeps_grid:
             found[graph.ACTIVATION, "q", str(values[op.output].bits)] += 1
         if isinstance(op, Mask):
             found[graph.NOISE, "k", "1"] += 1
@@ -77,10 +77,12 @@ def test_every_op_and_every_quantiser_is_drawn(kind: str, make_program: Make) ->
 def test_the_ops_that_have_no_grid_of_their_own_are_those_that_keep_the_zero_point(
     make_program: Make,
 ) -> None:
-    """``MOVES`` says which outputs have no quantiser; a program cannot have them otherwise."""
+    """``keeps_grid`` says which outputs have no quantiser; a program cannot have them otherwise."""
     program = make_program("every")
     kinds = {op.kind: "low" in {c.name for c in op.constants(program.values)} for op in program.ops}
-    assert {kind for kind, clamps in kinds.items() if not clamps} - {"lookup"} == set(graph.MOVES)
+    assert {kind for kind, clamps in kinds.items() if not clamps} - {"lookup"} == {
+        op.kind for op in program.ops if op.keeps_grid
+    }
 
 
 def test_noise_colours_what_it_reaches(make_program: Make) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handmade.programs import Maker
-from qbayes.integer import moments
-from qbayes.integer.answer import answer, units
-from qbayes.integer.softmax import ONE
+from qbayes.integer.statistics import moments
+from qbayes.integer.statistics.softmax import ONE
+from qbayes.integer.statistics.summary import answer, units
 
 NUMBERS = st.lists(st.integers(-(1 << 24), 1 << 24), min_size=1, max_size=40)
 

@@ -8,11 +8,11 @@ from torch.nn import functional as F
 
 import needs
 from kernels import DEVICE
+from qbayes.integer.arithmetic import exact_matmul
+from qbayes.integer.arithmetic.epsilon_table import epsilon_codes
+from qbayes.integer.arithmetic.exact_matmul import exact_conv, exact_linear
+from qbayes.integer.arithmetic.fixed_point import fixed_point, shared_shift, shared_shifts
 from qbayes.integer.ops import Add, AvgPool, Conv, Grids, Linear, Mask, MaxPool, Noise, Value, Weights
-from qbayes.quant import exact
-from qbayes.quant.epsilon import epsilon_codes
-from qbayes.quant.exact import exact_conv, exact_linear
-from qbayes.quant.fixed_point import fixed_point, shared_shift, shared_shifts
 
 # channels in, channels out, length, kernel, stride, groups: the shapes of ResNets, depthwise, 5×5.
 SHAPES = [
@@ -31,10 +31,10 @@ SHAPES = [
 def matmul_precision(request: pytest.FixtureRequest) -> Iterator[None]:
     kept = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(request.param)
-    exact._verified.clear()
+    exact_matmul._verified.clear()
     yield
     torch.set_float32_matmul_precision(kept)
-    exact._verified.clear()
+    exact_matmul._verified.clear()
 
 
 @pytest.mark.usefixtures("matmul_precision")

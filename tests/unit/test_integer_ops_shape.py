@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qbayes.errors import BadInput
+from qbayes.integer.arithmetic.fixed_point import real, shared_shift
 from qbayes.integer.ops import (
     AvgPool,
     Grids,
@@ -23,7 +24,6 @@ from qbayes.integer.ops import (
     Upsample,
     Value,
 )
-from qbayes.quant.fixed_point import real, shared_shift
 
 QUIET = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
 PLAIN = Grids((3,), 3, (8,), 8)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qbayes import noise_build
 from qbayes.errors import BadInput
+from qbayes.integer.arithmetic.epsilon_table import epsilon_codes, epsilon_scale
+from qbayes.integer.arithmetic.fixed_point import fixed_point, shared_shifts
 from qbayes.integer.ops import Conv, Grids, Linear, Noise, Value, Weights
-from qbayes.quant.epsilon import epsilon_codes, epsilon_scale
-from qbayes.quant.fixed_point import fixed_point, shared_shifts
+from qbayes.noise import c_kernel
 
 QUIET = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
 
@@ -290,7 +290,7 @@ def test_draws_do_not_depend_on_how_they_are_folded(grids: int) -> None:
     inside = (together > constants["low"]) & (together < constants["high"])
     assert float(inside.double().mean()) > 0.1  # the clamp does not hide the arithmetic
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noise_build, "kernel", lambda: None)
+        patch.setattr(c_kernel, "kernel", lambda: None)
         again = op.run([folded], meaning, constants, Noise(11, draws, 0, 4)).view(3, 4, -1)
     assert torch.equal(again, together)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qbayes.errors import BadInput
-from qbayes.integer.softmax import ONE, entropy, exp_table, log_table, logarithm, mean, softmax
+from qbayes.integer.statistics.softmax import ONE, entropy, exp_table, log_table, logarithm, mean, softmax
 
 SCALES = st.floats(1e-3, 2.0)
 

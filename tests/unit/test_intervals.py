@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from qbayes.report.bootstrap import (
+from qbayes.lab.analysis.intervals import (
     Estimate,
     Share,
     Unit,
@@ -17,7 +17,7 @@ from qbayes.report.bootstrap import (
     contrast,
     estimate,
 )
-from qbayes.report.pairs import binomial, difference, overlap, paired, rows_term
+from qbayes.lab.analysis.pairs import binomial, difference, overlap, paired, rows_term
 from study_rows import Made, classified, regressed, row, study
 
 

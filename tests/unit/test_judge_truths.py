@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qbayes.report.claims import CLAIMS
+from qbayes.lab.paper.claims import judges
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 
@@ -23,7 +23,7 @@ CLEAR = ("contrary",)
 
 
 def test_every_claim_has_studies_of_every_verdict() -> None:
-    assert set(STUDIES) == {name.upper() for name in CLAIMS}
+    assert set(STUDIES) == set(judges())
     for claim, truths in STUDIES.items():
         names = {truth.name for truth in truths}
         assert {"holds", "contrary", "barely contrary"} <= names, claim
@@ -33,7 +33,7 @@ def test_every_claim_has_studies_of_every_verdict() -> None:
 def limits(claim: str) -> set[str]:
     """What the lines of a claim must show: one of a direction knows a margin within which all is equal."""
     (truth,) = [one for one in STUDIES[claim] if one.name == "holds"]
-    return {line.limit for line in CLAIMS[claim.lower()](truth.study(np.random.default_rng(0))).table}
+    return {line.limit for line in judges()[claim](truth.study(np.random.default_rng(0))).table}
 
 
 @pytest.mark.parametrize(("claim", "name"), CASES)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import qbayes as qb
+from fine_tuned import tuning
 from qbayes.errors import BadInput
 from qbayes.training import arithmetic
 from qbayes.training.late_average import LateAverage
@@ -108,10 +109,10 @@ def test_fine_tuning_beside_a_teacher_gives_the_average_of_its_steps(
         add(average, step)
 
     monkeypatch.setattr(LateAverage, "add", noting)
-    budget = qb.Budget(
-        epochs=3, batch_size=16, average=0.5, bf16=bf16, channels_last=True, learning_rate=1e-2
+    budget = tuning(
+        epochs=3, batch_size=16, average=0.5, bf16=bf16, channels_last=True, learning_rate=1e-2, distill=1.0
     )
-    made = qb.quantize(posterior, task, budget=budget, teacher=1.0, device="cpu", progress=False)
+    made = qb.quantize(posterior, task, finetuning=budget, device="cpu", progress=False)
     late = taken[len(taken) // 2 :]
     weights = [name for name in late[0] if name.endswith("weights.weight")]
     assert len(weights) == 2
@@ -128,6 +129,6 @@ def test_one_best_epoch_and_an_average_of_many_exclude_each_other() -> None:
         Normalised(), task, qb.method("pointwise"), qb.Budget(epochs=1), device="cpu", progress=False
     )
     with pytest.raises(BadInput, match="late weights can be averaged") as refused:
-        qb.quantize(posterior, task, budget=qb.Budget(epochs=2, average=0.5), keep="best", device="cpu")
+        qb.quantize(posterior, task, finetuning=tuning(epochs=2, average=0.5, keep="best"), device="cpu")
     assert "average=0.5" in refused.value.got
     assert "keep='last'" in refused.value.do

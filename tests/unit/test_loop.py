@@ -48,7 +48,7 @@ def streamed_task(rows: int = 23) -> Task:
 
 METHODS: dict[str, Callable[[], Method]] = {
     "adam": lambda: make_method("mcd", rate=0.3),
-    "sgd": lambda: make_method("mcd", rate=0.3, optimiser="sgd"),
+    "sgd": lambda: make_method("mcd", rate=0.3, optimizer="sgd"),
     "bbb": lambda: make_method("bbb"),
     "sghmc": lambda: make_method("sghmc", members=2, every=1, resample_momentum=4, resample_prior=3),
 }
@@ -73,7 +73,7 @@ def make_loop(
         return method.loss(network, outputs, target, likelihood, rows)
 
     steps = steps_in_epoch(rows, budget.batch_size)
-    optimizer = method.optimizer(
+    optimizer = method.make_optimizer(
         module, budget.learning_rate, rows=rows, steps_per_epoch=steps, epochs=budget.epochs
     )
     return Loop(
@@ -314,7 +314,7 @@ def test_nan_stops_the_run_with_reason_and_epoch(poison: str) -> None:
 def test_divergence_stops_the_run() -> None:
     x = torch.randn(40, 3)
     task = Task.from_arrays(x, x.sum(1), kind="regression")
-    method = make_method("pointwise", optimiser="sgd", momentum=0.0)
+    method = make_method("pointwise", optimizer="sgd", momentum=0.0)
     budget = Budget(epochs=50, batch_size=40, learning_rate=30.0, schedule="constant")
     module = nn.Linear(3, 1)
 
@@ -322,7 +322,7 @@ def test_divergence_stops_the_run() -> None:
         assert isinstance(outputs, Tensor)
         return ((outputs - target) ** 2).mean()
 
-    optimizer = method.optimizer(module, 30.0, rows=40, steps_per_epoch=1, epochs=50)
+    optimizer = method.make_optimizer(module, 30.0, rows=40, steps_per_epoch=1, epochs=50)
     loop = Loop(module, task, budget, squared, optimizer, method.collect, seed=0, device=CPU, fingerprint="")
     with pytest.raises(RunFailed, match="over 100 times"):
         loop.run()

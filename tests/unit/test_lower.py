@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import qbayes as qb
+from fine_tuned import tuning
 from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.posterior.network import NetworkPosterior
@@ -124,11 +125,11 @@ def make_task() -> qb.Task:
 
 
 def quantised(
-    network: nn.Module, precision: qb.Precision | None = None, epochs: int = 0
+    network: nn.Module, precision: qb.Precision | str = "W8A8", epochs: int = 0
 ) -> qb.NetworkPosterior:
     task = make_task()
     posterior = qb.Posterior.from_trained(network.eval(), task.signature)
-    budget = qb.Budget(epochs=epochs, batch_size=16, learning_rate=1e-3)
+    budget = tuning(epochs=epochs, batch_size=16, learning_rate=1e-3)
     return qb.quantize(posterior, task, precision, budget, device="cpu", progress=False)
 
 

@@ -8,20 +8,21 @@ import torch
 from torch import nn
 
 import qbayes as qb
+from fine_tuned import tuning
 from parity.subjects import float_posterior, task_of
 from qbayes.errors import BadInput
-from qbayes.integer.cost import cost
-from qbayes.mixed.assign import with_bits
-from qbayes.mixed.measurement import Measurement
-from qbayes.mixed.places import ACTIVATION, WEIGHT, Place
-from qbayes.mixed.sensitivity import pooled
+from qbayes.integer.program.cost import cost
+from qbayes.quant.mixed.assign import with_bits
+from qbayes.quant.mixed.measurement import Measurement
+from qbayes.quant.mixed.places import ACTIVATION, WEIGHT, Place
+from qbayes.quant.mixed.sensitivity import pooled
 from qbayes.training.fit import state_hash
 
 CPU = torch.device("cpu")
 FEW: dict[str, Any] = {"widths": (2, 4, 8), "rows": 64, "draws": 4, "device": "cpu"}
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
 # ranges are set batch by batch: few large ones are quicker.
-FEW_BATCHES = qb.Budget(epochs=0, batch_size=512)
+FEW_BATCHES = tuning(epochs=0, batch_size=512)
 
 
 def measured(network: str, method: str, base: qb.Precision | None = None, **options: Any) -> Measurement:
@@ -210,7 +211,7 @@ def test_bad_input_is_refused(budget: Any, options: dict[str, Any], message: str
 def test_only_a_float_posterior_has_bits_to_assign() -> None:
     task = task_of("mlp")
     posterior = float_posterior("mlp", "mcd")
-    quantised = qb.quantize(posterior, task, qb.Precision(), qb.Budget(epochs=0), device="cpu")
+    quantised = qb.quantize(posterior, task, qb.Precision(), qb.FineTuning(epochs=0), device="cpu")
     with pytest.raises(BadInput, match="float posterior"):
         qb.assign_bits(quantised, task, qb.BitBudget(bytes=1e6), **FEW)
 

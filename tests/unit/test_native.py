@@ -25,11 +25,11 @@ from handmade.tiny_library import (  # noqa: F401  (fixtures of these tests)
     source_of,
     tiny_fixture,
 )
-from qbayes import noise_build
-from qbayes.integer import kernels_build
+from qbayes.integer.c_library import library as integer_library
 from qbayes.native import library
 from qbayes.native.folder import NoLibrary, opened
 from qbayes.native.library import Source, cache_folder, load
+from qbayes.noise import c_kernel
 
 pytestmark = needs_compiler
 
@@ -305,18 +305,18 @@ def test_a_relative_cache_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_each_kernel_has_its_switch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QBAYES_NOISE_KERNEL", "off")
     monkeypatch.setenv("QBAYES_INTEGER_KERNELS", "off")
-    assert noise_build.kernel.__wrapped__() is None  # type: ignore[attr-defined]
-    assert kernels_build.found.__wrapped__() == "QBAYES_INTEGER_KERNELS=off"  # type: ignore[attr-defined]
+    assert c_kernel.kernel.__wrapped__() is None  # type: ignore[attr-defined]
+    assert integer_library.found.__wrapped__() == "QBAYES_INTEGER_KERNELS=off"  # type: ignore[attr-defined]
     assert not cache.exists()
 
 
 def test_without_a_compiler_nothing_fails(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert noise_build.kernel.__wrapped__() is None  # type: ignore[attr-defined]
-    assert kernels_build.found.__wrapped__() == "there is no C compiler"  # type: ignore[attr-defined]
+    assert c_kernel.kernel.__wrapped__() is None  # type: ignore[attr-defined]
+    assert integer_library.found.__wrapped__() == "there is no C compiler"  # type: ignore[attr-defined]
 
 
 def test_the_kernels_are_built_here() -> None:
     """Where a compiler exists they must: what compares them with torch would compare nothing."""
-    assert noise_build.kernel() is not None
-    assert kernels_build.why_no_kernels() == ""
+    assert c_kernel.kernel() is not None
+    assert integer_library.why_no_kernels() == ""

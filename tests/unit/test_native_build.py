@@ -27,10 +27,10 @@ from handmade.tiny_library import (  # noqa: F401  (fixtures of these tests)
     starts,
     tiny_fixture,
 )
-from qbayes import noise_build
 from qbayes.native import compiler, library
 from qbayes.native.folder import NoLibrary
 from qbayes.native.library import Source, load
+from qbayes.noise import c_kernel
 
 pytestmark = needs_compiler
 
@@ -215,7 +215,7 @@ LOAD = (
 
 
 def start(tiny: Source, *before: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(noise_build.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(c_kernel.__file__).parents[1])}
     command = [*before, sys.executable, "-c", LOAD, str(tiny.path)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from qbayes import noise, noise_build
+from qbayes import noise
 from qbayes.errors import BadInput
+from qbayes.noise import c_kernel
 
 SEEDS = st.one_of(st.integers(0, 2**63 - 1), st.sampled_from([0, 1, 2**32 - 1, 2**32, 2**63 - 1]))
 WORDS = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([0, 2**31 - 1, 2**31, 2**32 - 1]))
@@ -19,7 +20,7 @@ WORDS = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([0, 2**31 - 1, 2**3
 @pytest.fixture
 def torch_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without a compiler."""
-    monkeypatch.setattr(noise_build, "kernel", lambda: None)
+    monkeypatch.setattr(c_kernel, "kernel", lambda: None)
 
 
 def as_words(*numbers: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -60,7 +61,7 @@ def test_kernel_gives_the_known_answer(threshold: int) -> None:
 def test_a_compiler_is_there_to_be_compared_with() -> None:
     """Where a compiler exists the kernel must build: otherwise the comparison below compares nothing."""
     if shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"):
-        assert noise_build.kernel() is not None
+        assert c_kernel.kernel() is not None
 
 
 @given(
@@ -79,7 +80,7 @@ def test_kernel_equals_torch(
     masks = noise.keep_masks(ids, seed, site, first_row, rows, elements, threshold)
     uniforms = noise.uniforms(seed, site, ids, elements)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noise_build, "kernel", lambda: None)
+        patch.setattr(c_kernel, "kernel", lambda: None)
         assert torch.equal(noise.keep_masks(ids, seed, site, first_row, rows, elements, threshold), masks)
         assert torch.equal(noise.uniforms(seed, site, ids, elements), uniforms)
     assert masks.shape == (len(draws), rows, elements)

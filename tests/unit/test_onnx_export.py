@@ -13,8 +13,9 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.errors import BadFile, BadInput
 from qbayes.integer import ops
 from qbayes.integer.onnx.dialect import QDQ, QOPERATOR, dialect_of
+from qbayes.integer.onnx.writers import WRITERS
 from qbayes.integer.ops import OPS
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 
 onnx = needs.package("onnx")
 needs.package("onnxruntime")
@@ -173,11 +174,9 @@ def test_options_that_make_no_sense(options: dict[str, object], word: str) -> No
 
 
 def test_an_op_that_the_target_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from qbayes.integer.onnx import between
-
     make = every_op(8)
     program = make.program(make.ops[-1].output)
-    monkeypatch.delitem(between.BETWEEN, ops.Lookup)
+    monkeypatch.delitem(WRITERS["qoperator"], ops.Lookup)
     with pytest.raises(BadInput, match=r"'lookup\d+', a lookup") as caught:
         export_onnx(program, tmp_path / "m.onnx")
     assert caught.value.do == "export to c"
@@ -286,7 +285,7 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     _, program = classifier()
-    monkeypatch.setattr("qbayes.integer.onnx.extras.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.integer.onnx.runtimes.find_spec", lambda package: None)
     with pytest.raises(BadInput, match=r"pip install 'qbayes\[onnx\]'"):
         export_onnx(program, tmp_path / "m.onnx")
     with pytest.raises(BadInput, match=r"pip install 'qbayes\[openvino\]'"):

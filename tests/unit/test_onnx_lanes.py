@@ -8,23 +8,22 @@ from hypothesis import strategies as st
 
 import needs
 from qbayes.errors import BadInput
-from qbayes.quant.fixed_point import rounded_shift
+from qbayes.integer.arithmetic.fixed_point import rounded_shift
 
 needs.package("onnx")
-onnxruntime = needs.package("onnxruntime")
+needs.package("onnxruntime")
 
+from qbayes.integer.onnx.exact_rescale import Float64Lanes, Lanes, LimbLanes, Part, integers  # noqa: E402
 from qbayes.integer.onnx.graph import Graph  # noqa: E402  (behind the skip)
-from qbayes.integer.onnx.lanes import Float64Lanes, Lanes, LimbLanes, Part, integers  # noqa: E402
+from qbayes.integer.onnx.runtimes import open_model  # noqa: E402
 
 LANES = {"float64": Float64Lanes(), "limbs": LimbLanes()}
 
 
 def run(g: Graph, tensor: str, lanes: Lanes, feeds: dict[str, np.ndarray]) -> torch.Tensor:
     g.output(tensor, "y", lanes.dtype, ("n", "channels"))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(g.model("rescale").SerializeToString(), options)
-    return torch.from_numpy(session.run(None, feeds)[0]).long()
+    run_model = open_model(g.model("rescale").SerializeToString(), "onnxruntime", {"y"})
+    return torch.from_numpy(run_model(feeds)["y"]).long()
 
 
 def rescaled(

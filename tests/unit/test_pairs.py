@@ -9,16 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qbayes.metrics.calibration import ece
-from qbayes.metrics.row_errors import (
-    REPLICATES,
-    STATISTICS,
-    bin_of,
-    resampled_means,
-    row_counts,
-    row_error,
-)
-from qbayes.report.cells import (
+from qbayes.lab.analysis.pairs import Pair, difference, differences, paired, score
+from qbayes.lab.analysis.run_groups import (
     Cell,
     by_method,
     cells,
@@ -29,7 +21,15 @@ from qbayes.report.cells import (
     preferred,
     sweeps,
 )
-from qbayes.report.pairs import Pair, difference, differences, paired, score
+from qbayes.metrics.calibration import ece
+from qbayes.metrics.row_errors import (
+    REPLICATES,
+    STATISTICS,
+    bin_of,
+    resampled_means,
+    row_counts,
+    row_error,
+)
 from study_rows import classified, regressed, row, study
 
 

@@ -30,11 +30,11 @@ def test_a_network_without_parameters_is_refused() -> None:
         make_method("pointwise").attach(nn.Flatten())
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd"])
-def test_decay_acts_on_weights_only(optimiser: str) -> None:
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_decay_acts_on_weights_only(name: str) -> None:
     network = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    method = make_method("pointwise", optimiser=optimiser, weight_decay=0.5)
-    optimizer = method.optimizer(network, 0.1, rows=10, steps_per_epoch=1, epochs=1)
+    method = make_method("pointwise", optimizer=name, weight_decay=0.5)
+    optimizer = method.make_optimizer(network, 0.1, rows=10, steps_per_epoch=1, epochs=1)
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     found = {name: decays[id(parameter)] for name, parameter in network.named_parameters()}
     assert found == {"0.weight": 0.5, "0.bias": 0.0, "1.weight": 0.0, "1.bias": 0.0}
@@ -43,7 +43,7 @@ def test_decay_acts_on_weights_only(optimiser: str) -> None:
 def test_frozen_parameters_stay_out_of_the_optimiser() -> None:
     network = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     network[0].requires_grad_(False)
-    optimizer = make_method("pointwise").optimizer(network, 0.1, rows=10, steps_per_epoch=1, epochs=1)
+    optimizer = make_method("pointwise").make_optimizer(network, 0.1, rows=10, steps_per_epoch=1, epochs=1)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     assert held == {id(network[1].weight), id(network[1].bias)}
 

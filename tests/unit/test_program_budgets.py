@@ -11,8 +11,12 @@ from safetensors.torch import save as save_tensors
 
 from handmade.large import Outline, mobilenet_v2, resnet50, unet, vgg16
 from qbayes.errors import BadFile, BadInput
-from qbayes.integer import program_file
-from qbayes.integer.budget import (
+from qbayes.integer.file import file
+from qbayes.integer.file.member_record import member_bytes
+from qbayes.integer.file.record import write_text
+from qbayes.integer.ops import Add, AvgPool, MaxPool, Reshape, Upsample
+from qbayes.integer.program.program import Program
+from qbayes.integer.proof.budget import (
     MOST_BYTES,
     MOST_CONSTANTS,
     MOST_NUMBERS,
@@ -22,10 +26,6 @@ from qbayes.integer.budget import (
     check_row,
     row_cost,
 )
-from qbayes.integer.member_record import member_bytes
-from qbayes.integer.ops import Add, AvgPool, MaxPool, Reshape, Upsample
-from qbayes.integer.program import Program
-from qbayes.integer.program_record import write_text
 
 MOST_FILE = 1 << 20
 MOST_MEMORY = 500 << 20
@@ -64,7 +64,7 @@ def written(program: Program, members: int, path: Path) -> Path:
     codes = torch.zeros(members, member_bytes(program), dtype=torch.uint8)
     tensors = {"codes": codes, "scales": torch.ones(members, len(program.values))}
     text = write_text(program)
-    digest = program_file.content_hash(text, tensors)
+    digest = file.content_hash(text, tensors)
     path.write_bytes(save_tensors(tensors, {"qbayes": f'{{"sha256":"{digest}","program":{text}}}'}))
     return path
 

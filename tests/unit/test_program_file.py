@@ -16,12 +16,12 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from qbayes.errors import BadFile, BadInput
-from qbayes.integer import program_file
-from qbayes.integer.cost import cost
-from qbayes.integer.member_record import member_bytes
+from qbayes.integer.file import file
+from qbayes.integer.file.member_record import member_bytes
+from qbayes.integer.file.record import write_text
 from qbayes.integer.ops import Add, AvgPool, Conv, Linear, Mask, Op, Reshape, Weights
-from qbayes.integer.program import Program
-from qbayes.integer.program_record import write_text
+from qbayes.integer.program.cost import cost
+from qbayes.integer.program.program import Program
 
 Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]
@@ -58,8 +58,9 @@ def test_the_file_is_what_the_documentation_says(make_program: Make, tmp_path: P
         assert set(file.keys()) == {"codes", "scales"}
         entry = json.loads(file.metadata()["qbayes"])
         codes, scales = file.get_tensor("codes"), file.get_tensor("scales")
-    assert entry["program"]["version"] == 1
-    assert entry["program"]["ops"][0][:5] == ["linear", "first", [0], None, 8]
+    assert entry["program"]["version"] == 2
+    assert entry["program"]["needed"] == ["graph", "signature"]
+    assert entry["program"]["sections"]["graph"]["ops"][0][:5] == ["linear", "first", [0], None, 8]
     assert codes.shape == (2, member_bytes(program))
     assert codes[1, -4:].tolist() == [program.members[1].zeros[name] for name in program.value_order()]
     assert scales[1].tolist() == [program.members[1].scales[name] for name in program.value_order()]
@@ -233,7 +234,7 @@ def test_foreign_files(payload: bytes, why: str, tmp_path: Path) -> None:
 def written(path: Path, text: str, codes: Tensor, scales: Tensor) -> Path:
     """A file with the right hash, whatever it says."""
     tensors = {"codes": codes, "scales": scales}
-    digest = program_file.content_hash(text, tensors)
+    digest = file.content_hash(text, tensors)
     path.write_bytes(save_tensors(tensors, {"qbayes": f'{{"sha256":"{digest}","program":{text}}}'}))
     return path
 
@@ -247,54 +248,77 @@ def parts(program: Program, path: Path) -> tuple[dict[str, Any], Tensor, Tensor]
         )
 
 
+def graph(header: dict[str, Any]) -> dict[str, Any]:
+    return header["sections"]["graph"]
+
+
+def signature(header: dict[str, Any]) -> dict[str, Any]:
+    return header["sections"]["signature"]
+
+
 HEADERS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda h: h.update(format="other"), "qbayes program"),
-    (lambda h: h.update(version=2), "version of the format must be 1"),
+    (lambda h: h.update(version=3), "version of the format must be 2"),
     (lambda h: h.update(version=True), "version"),
     (lambda h: h.update(version="1"), "version"),
     (lambda h: h.update(extra=1), "entries"),
-    (lambda h: h.pop("fields"), "entries"),
-    (lambda h: h["fields"].update(linear=["weights"]), "those of this version"),
-    (lambda h: h["fields"].update(conv=h["fields"]["linear"]), "as qbayes writes it"),
-    (lambda h: h.update(fields=[]), "those of this version"),
-    (lambda h: h.update(ops={}), "the ops must be a list"),
-    (lambda h: h.update(ops=[]), "1 to 10000 ops"),
-    (lambda h: h.update(ops=h["ops"] * 4000), "1 to 10000 ops"),
-    (lambda h: h["ops"].append(1), "the ops must be a list"),
-    (lambda h: h["ops"].append([]), "op 3 must be a list"),
-    (lambda h: h["ops"][0].append(1), r"op 0 \('first'\) must be a list of"),
-    (lambda h: h["ops"][0].__setitem__(0, "exec"), "known kind"),
-    (lambda h: h["ops"][0].__setitem__(2, [1]), "computed before"),
-    (lambda h: h["ops"][0].__setitem__(2, [-1]), "computed before"),
-    (lambda h: h["ops"][0].__setitem__(2, [0.0]), "whole number"),
-    (lambda h: h["ops"][0].__setitem__(3, "first"), "as qbayes writes it"),
-    (lambda h: h["ops"][0].__setitem__(3, ""), "as qbayes writes it|printable"),
-    (lambda h: h["ops"][0].__setitem__(3, "x"), "written once"),
-    (lambda h: h["ops"][0].__setitem__(4, True), "whole number"),
-    (lambda h: h["ops"][0].__setitem__(4, 16), "must read codes of at most 8 bits"),
-    (lambda h: h["ops"][1].__setitem__(4, 17), "2 to 16 bits"),
-    (lambda h: h["ops"][1].__setitem__(4, 16), "the codes of a member must take"),
-    (lambda h: h["input"].__setitem__(2, 17), "2 to 16 bits"),
-    (lambda h: h["input"].__setitem__(2, 16), "the codes of a member must take|read codes of at most 8 bits"),
-    (lambda h: h["ops"][0].__setitem__(6, 10**30), "whole number"),
-    (lambda h: h["ops"][0][5].__setitem__(0, "exact"), "one of"),
-    (lambda h: h["ops"][0][5].__setitem__(8, False), "whole number"),
-    (lambda h: h["input"].__setitem__(1, [10**6, 10**6]), "signature|2\\^28|elements"),
-    (lambda h: h["outputs"].update(mean=99), "one of the 4 values"),
-    (lambda h: h["outputs"].update(mean="first"), "whole number"),
-    (lambda h: h["outputs"].update(mean=1), r"must have the shape \(2,\)"),
-    (lambda h: h.update(constant_heads={"log_variance": [1]}), "finite real number"),
-    (lambda h: h["signature"].update(input_shape=[True]), "must fit|written|scale"),
-    (lambda h: h["signature"].update(input_shape=["4"]), "as qbayes writes it"),
-    (lambda h: h["signature"].update(task=1), "as qbayes writes it"),
-    (lambda h: h["signature"].update(note="x"), "as qbayes writes it"),
-    (lambda h: h["signature"].update(labels=["\ud800", "b"]), "JSON"),
-    (lambda h: h["signature"]["transform"].update(mean=[0.1, 0, 0, 0]), "as qbayes writes it"),
-    (lambda h: h["signature"].pop("target"), "signature must hold"),
-    (lambda h: h["signature"].update(likelihood={"kind": "gaussian", "shape": [1e9]}), "must fit"),
-    (lambda h: h.update(signature=None), "signature must be"),
-    (lambda h: h.update(precision=[]), "precision must be"),
-    (lambda h: h.update(provenance={"losses": [0.5] * 1000}), "as qbayes writes it"),
+    (lambda h: h["needed"].append("thresholds"), "needs must be known"),
+    (lambda h: h["needed"].append(1), "needed sections"),
+    (lambda h: h["needed"].pop(), "as qbayes writes it"),
+    (lambda h: h.update(needed={}), "needed sections must be a list"),
+    (lambda h: h.update(sections=[]), "sections must be a JSON object"),
+    (lambda h: h["sections"].pop("precision"), "sections graph, signature, precision"),
+    (lambda h: h["sections"].update({str(i): i for i in range(61)}), "at most 64 sections"),
+    (lambda h: h["sections"].update(graph=[]), "graph must have the entries"),
+    (lambda h: graph(h).update(extra=1), "graph must have the entries"),
+    (lambda h: graph(h).pop("fields"), "entries"),
+    (lambda h: graph(h)["fields"].update(linear=["weights"]), "those of this version"),
+    (lambda h: graph(h)["fields"].update(conv=graph(h)["fields"]["linear"]), "as qbayes writes it"),
+    (lambda h: graph(h).update(fields=[]), "those of this version"),
+    (lambda h: graph(h).update(ops={}), "the ops must be a list"),
+    (lambda h: graph(h).update(ops=[]), "1 to 10000 ops"),
+    (lambda h: graph(h).update(ops=graph(h)["ops"] * 4000), "1 to 10000 ops"),
+    (lambda h: graph(h)["ops"].append(1), "the ops must be a list"),
+    (lambda h: graph(h)["ops"].append([]), "op 3 must be a list"),
+    (lambda h: graph(h)["ops"][0].append(1), r"op 0 \('first'\) must be a list of"),
+    (lambda h: graph(h)["ops"][0].__setitem__(0, "exec"), "known kind"),
+    (lambda h: graph(h)["ops"][0].__setitem__(2, [1]), "computed before"),
+    (lambda h: graph(h)["ops"][0].__setitem__(2, [-1]), "computed before"),
+    (lambda h: graph(h)["ops"][0].__setitem__(2, [0.0]), "whole number"),
+    (lambda h: graph(h)["ops"][0].__setitem__(3, "first"), "as qbayes writes it"),
+    (lambda h: graph(h)["ops"][0].__setitem__(3, ""), "as qbayes writes it|printable"),
+    (lambda h: graph(h)["ops"][0].__setitem__(3, "x"), "written once"),
+    (lambda h: graph(h)["ops"][0].__setitem__(4, True), "whole number"),
+    (lambda h: graph(h)["ops"][0].__setitem__(4, 16), "must read codes of at most 8 bits"),
+    (lambda h: graph(h)["ops"][1].__setitem__(4, 17), "2 to 16 bits"),
+    (lambda h: graph(h)["ops"][1].__setitem__(4, 16), "the codes of a member must take"),
+    (lambda h: graph(h)["input"].__setitem__(2, 17), "2 to 16 bits"),
+    (
+        lambda h: graph(h)["input"].__setitem__(2, 16),
+        "the codes of a member must take|read codes of at most 8 bits",
+    ),
+    (lambda h: graph(h)["ops"][0].__setitem__(6, 10**30), "whole number"),
+    (lambda h: graph(h)["ops"][0][5].__setitem__(0, "exact"), "one of"),
+    (lambda h: graph(h)["ops"][0][5].__setitem__(8, False), "whole number"),
+    (lambda h: graph(h)["input"].__setitem__(1, [10**6, 10**6]), "signature|2\\^28|elements"),
+    (lambda h: graph(h)["outputs"].update(mean=99), "one of the 4 values"),
+    (lambda h: graph(h)["outputs"].update(mean="first"), "whole number"),
+    (lambda h: graph(h)["outputs"].update(mean=1), r"must have the shape \(2,\)"),
+    (lambda h: graph(h).update(constant_heads={"log_variance": [1]}), "finite real number"),
+    (lambda h: signature(h).update(input_shape=[True]), "must fit|written|scale"),
+    (lambda h: signature(h).update(input_shape=["4"]), "as qbayes writes it"),
+    (lambda h: signature(h).update(task=1), "as qbayes writes it"),
+    (lambda h: signature(h).update(note="x"), "as qbayes writes it"),
+    (lambda h: signature(h).update(labels=["\ud800", "b"]), "JSON"),
+    (lambda h: signature(h)["transform"].update(mean=[0.1, 0, 0, 0]), "as qbayes writes it"),
+    (lambda h: signature(h).pop("target"), "signature must hold"),
+    (
+        lambda h: signature(h).update(likelihood={"kind": "gaussian", "shape": [1e9]}),
+        "must fit",
+    ),
+    (lambda h: h["sections"].update(signature=None), "signature must be"),
+    (lambda h: h["sections"].update(precision=[]), "precision must be"),
+    (lambda h: h["sections"].update(provenance={"losses": [0.5] * 1000}), "as qbayes writes it"),
 ]
 
 
@@ -309,6 +333,33 @@ def test_edited_headers(
     path = written(tmp_path / "p", json.dumps(header, separators=(",", ":")), codes, scales)
     with pytest.raises(BadFile, match=why):
         Program.open(path)
+
+
+def test_a_section_of_a_later_version_is_kept(make_program: Make, tmp_path: Path) -> None:
+    """What no reader needs to know survives being opened and saved; what it needs is refused, by name."""
+    header, codes, scales = parts(make_program("heads"), tmp_path / "p")
+    header["sections"]["thresholds"] = later = {"warn": [0.5, 0.25], "names": ["a"]}
+    path = written(tmp_path / "p", json.dumps(header, separators=(",", ":")), codes, scales)
+    program = Program.open(path)
+    assert program.sections == {"thresholds": later}
+    assert program.save(tmp_path / "q").read_bytes() == path.read_bytes()
+    assert not program.equals(make_program("heads"))
+    header["needed"].append("thresholds")
+    path = written(tmp_path / "p", json.dumps(header, separators=(",", ":")), codes, scales)
+    with pytest.raises(BadFile, match="'thresholds'") as caught:
+        Program.open(path)
+    assert caught.value.do == "update qbayes"
+
+
+@pytest.mark.parametrize(("version", "do"), [(1, "lower the posterior again"), (3, "update qbayes")])
+def test_another_version_is_refused_with_what_to_do(
+    version: int, do: str, make_program: Make, tmp_path: Path
+) -> None:
+    header, codes, scales = parts(make_program("heads"), tmp_path / "p")
+    header["version"] = version
+    with pytest.raises(BadFile, match="version of the format") as caught:
+        Program.open(written(tmp_path / "p", json.dumps(header, separators=(",", ":")), codes, scales))
+    assert caught.value.do.startswith(do)
 
 
 def test_edited_tensors(make_program: Make, tmp_path: Path) -> None:
@@ -344,6 +395,6 @@ def test_spelling_is_part_of_the_form(make_program: Make, tmp_path: Path) -> Non
 
 def test_a_huge_file_is_not_read(make_program: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = make_program("heads").save(tmp_path / "p")
-    monkeypatch.setattr(program_file, "LARGEST_FILE", path.stat().st_size - 1)
+    monkeypatch.setattr(file, "LARGEST_FILE", path.stat().st_size - 1)
     with pytest.raises(BadFile, match="at most"):
         Program.open(path)

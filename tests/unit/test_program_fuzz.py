@@ -22,10 +22,10 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from qbayes.errors import BadFile
+from qbayes.integer.file.file import content_hash
+from qbayes.integer.file.record import write_text
 from qbayes.integer.ops import AvgPool, Conv, MaxPool, type_of_codes
-from qbayes.integer.program import Program
-from qbayes.integer.program_file import content_hash
-from qbayes.integer.program_record import write_text
+from qbayes.integer.program.program import Program
 
 Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]
@@ -135,8 +135,8 @@ def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def edit(header: dict[str, Any], rng: random.Random) -> None:
     """One change of the JSON: a neighbouring number, something strange, a part left out, doubled or moved."""
     paths = list(places(header))
-    of_ops = [path for path in paths if path[0] == "ops"]
-    *path, key = rng.choice(of_ops if rng.random() < 0.8 else paths)
+    of_ops = [path for path in paths if path[:3] == ("sections", "graph", "ops")]
+    *path, key = rng.choice(of_ops if of_ops and rng.random() < 0.8 else paths)
     holder: Any = header
     for step in path:
         holder = holder[step]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from qbayes import provenance as origin
+from qbayes.lab.study.store.table import ORIGIN
 from qbayes.provenance import commit_of, instructions, processor, provenance, versions
-from qbayes.study.table import ORIGIN
 
 
 def git(folder: Path, *words: str) -> str:

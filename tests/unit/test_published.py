@@ -13,8 +13,8 @@ import pytest
 import cifar10_rows
 import needs
 from qbayes.errors import BadInput
-from qbayes.report.pairs import paired
-from qbayes.report.publish import publish
+from qbayes.lab.analysis.pairs import paired
+from qbayes.lab.report.export_csv import publish
 from report_frames import PAPER, frame_of, image_rows, uci_rows, write_store
 from study_rows import Made, classified, row, study
 

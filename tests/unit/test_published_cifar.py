@@ -11,7 +11,7 @@ import pytest
 
 import cifar10_rows
 from cifar10_rows import CALIBRATED, FLOAT_ERROR, LOST, ROW_ERROR, made
-from qbayes.report.publish import publish
+from qbayes.lab.report.export_csv import publish
 from study_rows import Made
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
@@ -249,6 +249,16 @@ def test_a_prediction_is_confirmed_or_refuted_by_the_rows() -> None:
     assert "**refuted** here" in batch_size(other)[-1]
 
 
+def test_a_run_that_is_to_come_is_not_stood_in_for_by_a_calibrated_one() -> None:
+    gone = ("mcd", "W4A4", "trained", 1)
+
+    def there(row: Mapping[str, Any]) -> bool:
+        return (row["method"], row["precision"], row["training"], row["seed"]) != gone
+
+    pairs = held(TINY.study, keep=there).best.pairs(method="mcd", precision="W4A4")
+    assert {pair.quantised["seed"] for pair in pairs} == {0, 2}
+
+
 def test_a_run_that_failed_has_collapsed_and_is_named(tmp_path: Path) -> None:
     frame = made(TINY.study)
     broken = {"mcd", "W8A4", "paper, mask=product"}
@@ -270,7 +280,7 @@ def test_a_run_that_failed_has_collapsed_and_is_named(tmp_path: Path) -> None:
     rows = tuple(row for row in frame.rows if not fails(row))
     publish(dataclasses.replace(frame, rows=rows, failed=failed), tmp_path / "cifar10-tiny.csv")
     studies = Studies(tmp_path)
-    lines = TABLES["predictions"](studies)
+    lines = TABLES["predictions cifar10-tiny"](studies)
     assert any("– (1 of 1)" in line for line in lines)
     assert any("which collapses in 1 of 1" in line for line in lines)
     said = TABLES["stand"](studies)

@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 from published_digits import digits
 from published_numbers import Studies
 
-from qbayes.report.publish import publish
+from qbayes.lab.report.export_csv import publish
 from report_frames import frame_of
 from study_rows import row
 

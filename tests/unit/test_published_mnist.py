@@ -10,7 +10,7 @@ import pytest
 import mnist_rows
 import needs
 from mnist_rows import BIT_NLL, LABELS_INFORMATION, LABELS_NLL, LABELS_SHIFT
-from qbayes.report.publish import publish
+from qbayes.lab.report.export_csv import publish
 from report_frames import frame_of
 from study_rows import classified, row
 
@@ -71,7 +71,7 @@ def test_the_planned_study_has_five_seeds_where_the_page_opens_and_equal_epochs(
     for run in runs:
         if run["training"] in ("trained", "imitation"):
             key = (run["precision"], run["scheme"])
-            epochs.setdefault(key, set()).add(run["axis:quantise.epochs"])
+            epochs.setdefault(key, set()).add(run["axis:quantize.epochs"])
     assert all(len(found) == 1 for found in epochs.values()), "each member has the epochs of a point network"
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from planned_rows import candidate_rows, planned_rows
-from qbayes.report.bootstrap import Estimate
-from qbayes.report.frame import Frame
-from qbayes.report.publish import publish
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.analysis.intervals import Estimate
+from qbayes.lab.report.export_csv import publish
 from report_frames import UCI, frame_of, uci_rows
 from study_rows import Made, row
 

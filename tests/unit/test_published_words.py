@@ -8,7 +8,7 @@ import pytest
 
 import cifar10_rows
 from cifar10_rows import FLOAT_ERROR, made
-from qbayes.report.publish import publish
+from qbayes.lab.report.export_csv import publish
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "scores"))
 
@@ -43,8 +43,8 @@ def test_a_study_with_a_method_missing_does_not_take_their_place(folder: Path) -
     publish(frame, folder / "cifar10.csv")
     studies = Studies(folder)
     assert any(line.startswith(BEFORE) for line in README["float"](studies))
-    left = 79 - len(frame.rows)
-    assert f"{left} of 79 runs of the paper's CIFAR-10 study, and ResNet-8" in README["status"](studies)[0]
+    left = 129 - len(frame.rows)
+    assert f"{left} of 129 runs of the paper's CIFAR-10 study, and ResNet-8" in README["status"](studies)[0]
 
 
 def test_complete_studies_take_their_place(folder: Path) -> None:
@@ -74,5 +74,5 @@ def test_how_to_choose_says_what_bits_and_arithmetic_cost(folder: Path) -> None:
     assert "costs 2.50 float steps" in step
     tiny, slim = HOW_TO_CHOOSE["cifar10 bits"](Studies(folder))
     assert "(all 290 runs)" in tiny
-    assert "(all 79 runs)" in slim
+    assert "(all 129 runs)" in slim
     assert "at W4A4 +0.50" in slim

@@ -1,4 +1,4 @@
-"""Quantisation-aware training: equal bits from equal seeds, what is trained and what is not, and refusals."""
+"""QuantizeJob-aware training: equal bits from equal seeds, what is trained and what is not, and refusals."""
 
 import copy
 from collections.abc import Callable
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import qbayes as qb
+from fine_tuned import tuning, with_options
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.quant.network import QuantNetwork
-from qbayes.quant.quantizers import QUANTIZERS
+from qbayes.quant.observers import QUANTIZERS
 from qbayes.training.loop import Loop
 
-SHORT = qb.Budget(epochs=3, batch_size=16, learning_rate=0.02, clip=1.0)
+SHORT = tuning(epochs=3, batch_size=16, learning_rate=0.02, clip=1.0)
 METHODS: dict[str, dict[str, Any]] = {
     "pointwise": {},
     "mcd": {"rate": 0.2},
@@ -49,8 +50,9 @@ def fitted(method: str, task: qb.Task, network: Callable[[], nn.Module] = net, *
     return qb.fit(network, task, made, budget, chains=chains, device="cpu", progress=False)
 
 
-def quantize(posterior: Any, task: Any, precision: Any = None, budget: Any = SHORT, **more: Any) -> Any:
-    return qb.quantize(posterior, task, precision, budget, device="cpu", progress=False, **more)
+def quantize(posterior: Any, task: Any, precision: Any = "W8A8", budget: Any = SHORT, **more: Any) -> Any:
+    steps = with_options(budget, more)
+    return qb.quantize(posterior, task, precision, steps, device="cpu", progress=False, **more)
 
 
 def same(one: qb.NetworkPosterior, other: qb.NetworkPosterior) -> bool:
@@ -104,15 +106,23 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(
     for after in (7, steps - 9):
         stopper.left = after
         with pytest.raises(Interrupted):
-            quantize(posterior, task, precision, keep=keep, seed=5, checkpoint=tmp_path, resume=True)
+            quantize(
+                posterior, task, precision, keep=keep, seed=5, checkpoint=qb.Checkpoint(tmp_path, resume=True)
+            )
     stopper.left = -1
-    resumed = quantize(posterior, task, precision, keep=keep, seed=5, checkpoint=tmp_path, resume=True)
+    resumed = quantize(
+        posterior, task, precision, keep=keep, seed=5, checkpoint=qb.Checkpoint(tmp_path, resume=True)
+    )
     assert same(whole, resumed)
     # a finished run is read back from its checkpoints.
-    again = quantize(posterior, task, precision, keep=keep, seed=5, checkpoint=tmp_path, resume=True)
+    again = quantize(
+        posterior, task, precision, keep=keep, seed=5, checkpoint=qb.Checkpoint(tmp_path, resume=True)
+    )
     assert same(whole, again)
     with pytest.raises(BadInput, match="settings and data"):
-        quantize(posterior, task, precision, keep=keep, seed=6, checkpoint=tmp_path, resume=True)
+        quantize(
+            posterior, task, precision, keep=keep, seed=6, checkpoint=qb.Checkpoint(tmp_path, resume=True)
+        )
     with pytest.raises(BadFile, match="resume=True"):
         quantize(posterior, task, precision, keep=keep, seed=5, checkpoint=tmp_path)
 
@@ -120,7 +130,7 @@ def test_an_interrupted_run_goes_on_with_the_same_bits(
 def test_no_epochs_calibrate_only() -> None:
     task = blobs()
     posterior = fitted("pointwise", task)
-    made = quantize(posterior, task, budget=qb.Budget(epochs=0, batch_size=16), equalise=False)
+    made = quantize(posterior, task, budget=tuning(epochs=0, batch_size=16), equalize=False)
     norm: Any = posterior.network[1]
     gain = norm.weight / (norm.running_var + norm.eps).sqrt()
     first = made.network.layer("0").weights
@@ -139,7 +149,7 @@ def test_deviations_are_trained_by_the_papers_scheme_only_and_no_kl_is_asked_for
     posterior = fitted("bbb", task)
     start = qb.prepare(posterior, qb.Precision.preset(preset))
     monkeypatch.setattr(GaussianLayer, "kl", lambda *_, **__: pytest.fail("QAT has no KL"))
-    made = quantize(posterior, task, qb.Precision.preset(preset), equalise=False)
+    made = quantize(posterior, task, qb.Precision.preset(preset), equalize=False)
     assert isinstance(start, QuantNetwork)
     for name in ("0", "3"):
         before, after = start.layer(name).weights, made.network.layer(name).weights
@@ -170,7 +180,7 @@ def test_ranges_that_follow_data_stop_at_the_share_of_the_epochs_given() -> None
     task = blobs()
     posterior = fitted("pointwise", task)
     precision = qb.Precision(8, 8, weight_range="minmax", activation_range="ema")
-    still = quantize(posterior, task, precision, budget=qb.Budget(epochs=0, batch_size=16))
+    still = quantize(posterior, task, precision, budget=tuning(epochs=0, batch_size=16))
     frozen, moved = (quantize(posterior, task, precision, freeze=share) for share in (0.0, 1.0))
 
     def ranges(made: qb.NetworkPosterior) -> list[Tensor]:
@@ -186,7 +196,7 @@ def test_the_best_epoch_is_kept_where_the_last_has_learnt_by_heart() -> None:
     x, y = torch.randn(60, 4, generator=generator), torch.randint(0, 3, (60,), generator=generator)
     task = qb.Task.from_arrays(x, y, x, y, kind="classification", name="lots", validation=0.4)
     posterior = fitted("pointwise", task)
-    long = qb.Budget(epochs=12, batch_size=16, learning_rate=0.1)
+    long = tuning(epochs=12, batch_size=16, learning_rate=0.1)
     x, y = next(task.batches("validation", 1000))
 
     def nll(keep: Any) -> float:
@@ -200,7 +210,7 @@ def test_each_member_is_quantised_by_itself() -> None:
     task = blobs()
     together = fitted("sghmc", task)
     precision = qb.Precision(weight_range="minmax", activation_range="minmax")
-    none = qb.Budget(epochs=0, batch_size=16)
+    none = tuning(epochs=0, batch_size=16)
     made = quantize(together, task, precision, none)
     for index, member in enumerate(together.members):
         alone = qb.Posterior.from_trained(together.network, task.signature, members=[member])
@@ -241,13 +251,13 @@ def test_members_that_need_other_grids_become_one_program() -> None:
     mixed = qb.Posterior.from_trained(posterior.network, task.signature, members=states)
     alone = [
         quantize(
-            qb.Posterior.from_trained(posterior.network, task.signature, members=[one]), task, equalise=False
+            qb.Posterior.from_trained(posterior.network, task.signature, members=[one]), task, equalize=False
         )
         for one in states
     ]
     grids = [{int(v) for n, v in made.members[0].items() if n.endswith("grids")} for made in alone]
     assert grids[0] != grids[1]
-    made = quantize(mixed, task, equalise=False)
+    made = quantize(mixed, task, equalize=False)
     program = qb.load(qb.lower(made), backend="reference")
     x, _ = next(task.batches("test", 40))
     assert torch.equal(made.predict(x, 4, 1).draws, program.predict(x, 4, 1).draws)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qbayes.quant.coded import Coded
 from qbayes.quant.layers.base import Constants, Requantised
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.layers.elementwise import (
     QuantAdd,
     QuantAffine,

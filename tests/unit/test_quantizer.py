@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
-from qbayes.quant.affine import LARGEST_SCALE, SMALLEST_SCALE, affine_grid, fake_quantize
+from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE, affine_grid, fake_quantize
 from qbayes.quant.quantizer import Quantizer
 
 

@@ -13,15 +13,15 @@ import pytest
 
 import needs
 from qbayes.errors import BadFile, BadInput
+from qbayes.lab.study.executors import ray_files
+from qbayes.lab.study.executors.base import Conditions
+from qbayes.lab.study.executors.ray import Ray
+from qbayes.lab.study.executors.ray_cluster import Share, connect, device_on, share_for
+from qbayes.lab.study.executors.ray_files import pack, stages_of, unpack
+from qbayes.lab.study.executors.ray_folder import Beacon, claimed, sees
+from qbayes.lab.study.executors.ray_task import work
+from qbayes.lab.study.store.store import Store
 from qbayes.provenance import versions
-from qbayes.study.executors import ray_files
-from qbayes.study.executors.base import Conditions
-from qbayes.study.executors.ray import Ray
-from qbayes.study.executors.ray_cluster import Share, connect, device_on, share_for
-from qbayes.study.executors.ray_files import pack, stages_of, unpack
-from qbayes.study.executors.ray_folder import Beacon, claimed, sees
-from qbayes.study.executors.ray_task import work
-from qbayes.study.store import Store
 
 
 def test_workers_must_be_at_least_one(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_one_process_leads_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "lock-ray"
     path.write_text("abc")
     with held_by_another(path, 0):
-        monkeypatch.setattr("qbayes.study.executors.ray_folder._PATIENCE", 0.5)
+        monkeypatch.setattr("qbayes.lab.study.executors.ray_folder._PATIENCE", 0.5)
         with pytest.raises(BadInput, match="one run at a time"):
             Beacon(tmp_path)
     assert path.read_text() == "abc"
@@ -200,7 +200,7 @@ def test_a_node_that_finds_damage_sets_the_stage_back_and_says_so(tmp_path: Path
         store = Store(tmp_path)
         (store.begin("float", "f") / "posterior.json").write_bytes(b"{")
         store.finish("float", "f", {})
-        more = {"precision": "float", "seed": 0, "evaluate": {}, "quantise": {}}
+        more = {"precision": "float", "seed": 0, "evaluate": {}, "quantize": {}}
         run = {"task": "digits", "network": "mlp", "method": "pointwise", **more}
         stages = {"float": "f", "quantised": None, "program": None}
         payload = {"kind": "answers", **stages, "runs": [("s", run)], "threads": 1}
@@ -224,7 +224,7 @@ def test_a_node_that_finds_damage_sets_the_stage_back_and_says_so(tmp_path: Path
 LEADER = """
 import sys
 from pathlib import Path
-from qbayes.study.executors.ray_folder import Beacon
+from qbayes.lab.study.executors.ray_folder import Beacon
 beacon = Beacon(Path(sys.argv[1]))
 print(beacon.token, flush=True)
 sys.stdin.read()

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 import needs
 from kernels import DEVICE, kernels_are_taken  # noqa: F401  (a fixture)
 from needs import ON_GPU
-from qbayes.posterior import reparametrise
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.posterior.reparametrise import LEAST_VARIANCE, reparametrised, squared
+from qbayes.posterior.reparametrize import draw
+from qbayes.posterior.reparametrize.draw import LEAST_VARIANCE, reparametrised, squared
 
 
 def drawn(mean: Tensor, variance: Tensor, epsilon: Tensor, g: Tensor, *, fuse: bool) -> list[Tensor]:
     """y, ∂m and ∂v by one of the two ways."""
     mean, variance = (t.detach().requires_grad_() for t in (mean, variance))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reparametrise, "_can_draw", lambda *given: fuse)
-        patch.setattr(reparametrise, "can_draw", lambda *given: False)
+        patch.setattr(draw, "_can_draw", lambda *given: fuse)
+        patch.setattr(draw, "can_draw", lambda *given: False)
         y = reparametrised(mean, variance, epsilon)
         y.backward(g)
     assert mean.grad is not None
@@ -33,8 +33,8 @@ def drawn(mean: Tensor, variance: Tensor, epsilon: Tensor, g: Tensor, *, fuse: b
 def square(x: Tensor, g: Tensor, *, fuse: bool) -> list[Tensor]:
     x = x.detach().requires_grad_()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reparametrise, "_readable", lambda *given: fuse)
-        patch.setattr(reparametrise, "can_square", lambda *given: False)
+        patch.setattr(draw, "_readable", lambda *given: fuse)
+        patch.setattr(draw, "can_square", lambda *given: False)
         y = squared(x)
         y.backward(g)
     assert x.grad is not None
@@ -99,8 +99,8 @@ def test_on_a_cpu_and_under_vmap_operations_are_plain(monkeypatch: pytest.Monkey
     def fused(*given: object) -> None:
         raise AssertionError("a kernel was called")
 
-    monkeypatch.setattr(reparametrise.FusedDraw, "apply", fused)
-    monkeypatch.setattr(reparametrise.FusedSquare, "apply", fused)
+    monkeypatch.setattr(draw.FusedDraw, "apply", fused)
+    monkeypatch.setattr(draw.FusedSquare, "apply", fused)
     x = torch.randn(3, 4)
     assert torch.equal(squared(x), x * x)
     y = torch.vmap(lambda one: reparametrised(one, squared(one), one))(x.to(DEVICE))
@@ -119,14 +119,14 @@ def test_a_gaussian_convolution_on_a_gpu_takes_the_kernels(
     x = maps(4, 24, 8, 8)
     found: list[list[Tensor]] = []
     calls: list[Tensor] = []
-    draw = reparametrise.FusedDraw.apply
+    apply = draw.FusedDraw.apply
     for fuse in (True, False):
         if fuse:
             monkeypatch.setattr(
-                reparametrise.FusedDraw, "apply", lambda *given: calls.append(given[0]) or draw(*given)
+                draw.FusedDraw, "apply", lambda *given: calls.append(given[0]) or apply(*given)
             )
         else:
-            monkeypatch.setattr(reparametrise, "_readable", lambda *given: False)
+            monkeypatch.setattr(draw, "_readable", lambda *given: False)
         layer.zero_grad()
         torch.manual_seed(1)
         with torch.autocast(DEVICE, torch.bfloat16, enabled=bf16):

@@ -8,15 +8,15 @@ import torch
 
 import needs
 import qbayes as qb
+from fine_tuned import plain_job, tuning
 from qbayes.errors import Interrupted
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.quant.quantisation import Quantisation
-from qbayes.quant.quantizers import QUANTIZERS
-from qbayes.quant.stacked import quantize_stacked
+from qbayes.quant.finetune.stacked import quantize_stacked
+from qbayes.quant.observers import QUANTIZERS
 from qbayes.training import loop
 from qbayes.training.loop import Loop
 from qbayes.training.replayed import ReplayedSteps
-from qbayes.training.stacked import StackJob, fit_stacked
+from qbayes.training.stacked.fit import StackJob, fit_stacked
 
 pytestmark = needs.gpu
 
@@ -28,10 +28,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "sghmc": {"members": 2, "every": 1},
 }
 # 72 does not divide the rows: every epoch has batches of two shapes.
-BUDGET = qb.Budget(epochs=12, batch_size=72, learning_rate=1e-3, clip=1.0)
+STEPS: dict[str, Any] = {"epochs": 12, "batch_size": 72, "learning_rate": 1e-3, "clip": 1.0}
+BUDGET = qb.Budget(**STEPS)
 QUANTISATIONS: dict[str, dict[str, Any]] = {
-    "labels": {"optimiser": "sgd"},
-    "taught": {"optimiser": "adam", "teacher": 1.0, "equalise": True},
+    "labels": {"optimizer": "sgd"},
+    "taught": {"optimizer": "adam", "distill": 1.0, "equalize": True},
 }
 
 
@@ -117,7 +118,9 @@ def test_quantisation_has_the_same_bits(
     for seed, (one, job) in enumerate(zip(floats, jobs(method), strict=True)):
         assert isinstance(one, NetworkPosterior)
         precision = qb.Precision(4, 4, **rule)
-        asked.append(Quantisation(one.to("cpu"), job.task, precision, BUDGET, seed, **QUANTISATIONS[how]))
+        asked.append(
+            plain_job(one.to("cpu"), job.task, precision, tuning(**STEPS), seed, **QUANTISATIONS[how])
+        )
     replayed = quantize_stacked(asked, device="cuda", progress=False)
     eagerly(monkeypatch)
     same(replayed, quantize_stacked(asked, device="cuda", progress=False))
@@ -132,7 +135,7 @@ def test_a_single_network_has_the_same_bits(method: str, rule: str, monkeypatch:
     network = qb.network("lenet", task, style="relu")
     posterior = qb.fit(network, task, how, qb.Budget(epochs=2), device="cuda", progress=False)
     precision = qb.Precision(4, 4, weight_range=rule, activation_range=rule)
-    budget = qb.Budget(epochs=4, batch_size=200, learning_rate=1e-2)
+    budget = tuning(epochs=4, batch_size=200, learning_rate=1e-2)
     replayed = qb.quantize(posterior, task, precision, budget, device="cuda", progress=False)
     eagerly(monkeypatch)
     same([replayed], [qb.quantize(posterior, task, precision, budget, device="cuda", progress=False)])

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from handmade.programs import Maker
 from qbayes.integer.backends.base import Drawn, Kernel
-from qbayes.integer.backends.reference import exact_kernel
-from qbayes.integer.onnx.trial import is_right
+from qbayes.integer.backends.exact_kernel import exact_kernel
+from qbayes.integer.backends.onnx_ops.trial import is_right
 from qbayes.integer.ops.base import Constants, Grids, Noise, Op
 
 Spoil = Callable[[Tensor], Tensor]

@@ -14,14 +14,17 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 import qbayes as qb
+from fine_tuned import tuning
 from handmade.permissions import permissions_hold  # noqa: F401  (a fixture)
 from qbayes import Budget, Precision, Task, fit, quantize
 from qbayes.errors import BadFile, BadInput, QbayesError
 from qbayes.methods import make_method
-from qbayes.posterior import save as save_module
 from qbayes.posterior.likelihood import Categorical, ConstantNoise, Gaussian
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.save import (
+from qbayes.posterior.signature import Signature
+from qbayes.posterior.sites import Site, place_sites
+from qbayes.posterior.storage import save as save_module
+from qbayes.posterior.storage.save import (
     HEADER,
     WEIGHTS,
     load_posterior,
@@ -29,8 +32,6 @@ from qbayes.posterior.save import (
     save_posterior,
     write_atomically,
 )
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.sites import Site, place_sites
 from qbayes.posterior.transform import Standardize
 
 
@@ -413,7 +414,7 @@ def test_a_quantised_posterior_is_bit_equal_when_read_back(
     task = Task.from_arrays(x, y, x, y, kind="regression", name="test")
     posterior = NetworkPosterior(posterior.network, posterior.members, task.signature)
     quantised_posterior = quantize(
-        posterior, task, precision, Budget(epochs=0, batch_size=20), device="cpu", progress=False
+        posterior, task, precision, tuning(epochs=0, batch_size=20), device="cpu", progress=False
     )
     folder = save_posterior(quantised_posterior, tmp_path / "quantised")
     again = qb.load_posterior(folder, network())

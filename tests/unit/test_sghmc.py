@@ -191,7 +191,7 @@ def test_members_end_with_the_last_epoch(members: int, every: int, epochs: int) 
 
 def test_too_few_epochs_are_refused_with_the_number_needed() -> None:
     with pytest.raises(qb.BadInput, match="at least 59 epochs"):
-        SGHMCMethod(burn_in=20).optimizer(nn.Linear(2, 2), 1e-2, rows=10, steps_per_epoch=1, epochs=50)
+        SGHMCMethod(burn_in=20).make_optimizer(nn.Linear(2, 2), 1e-2, rows=10, steps_per_epoch=1, epochs=50)
 
 
 @pytest.mark.parametrize("option", ["resample_momentum", "resample_prior"])

@@ -12,10 +12,10 @@ from qbayes.errors import BadInput, RunFailed
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.training.stacked import StackJob, fit_stacked, stack_key
-from qbayes.training.stacked_loop import StackLoop
-from qbayes.training.stacked_noise import TrainingNoise
-from qbayes.training.stacked_rows import StackedRows
+from qbayes.training.stacked.fit import StackJob, fit_stacked, stack_key
+from qbayes.training.stacked.loop import StackLoop
+from qbayes.training.stacked.noise import TrainingNoise
+from qbayes.training.stacked.rows import StackedRows
 
 METHODS: dict[str, dict[str, Any]] = {
     "pointwise": {},

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import qbayes as qb
 from qbayes.errors import BadInput
-from qbayes.training.stacked import StackJob, cannot_stack, fit_stacked, stack_key
+from qbayes.training.stacked.fit import StackJob, cannot_stack, fit_stacked, stack_key
 
 BUDGET = qb.Budget(epochs=2, batch_size=10)
 
@@ -41,7 +41,7 @@ def test_seeds_and_folds_share_a_key() -> None:
         lambda: make_job(network=lambda: qb.network("mlp", make_task(), hidden=(6,))),
         lambda: make_job(network=lambda: qb.network("mlp", make_task(), hidden=(5,), activation="tanh")),
         lambda: make_job(method=qb.method("mcd", rate=0.3)),
-        lambda: make_job(method=qb.method("mcd", rate=0.2, optimiser="sgd")),
+        lambda: make_job(method=qb.method("mcd", rate=0.2, optimizer="sgd")),
         lambda: make_job(method=qb.method("bbb")),
         lambda: make_job(budget=qb.Budget(epochs=3, batch_size=10)),
         lambda: make_job(budget=qb.Budget(epochs=2, batch_size=10, clip=1.0)),
@@ -53,7 +53,7 @@ def test_seeds_and_folds_share_a_key() -> None:
         "width",
         "activation",
         "rate",
-        "optimiser",
+        "optimizer",
         "method",
         "epochs",
         "clip",

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 import qbayes as qb
+from fine_tuned import plain_job, tuning
 from qbayes.errors import BadInput, Interrupted, QbayesError
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.quant.qat import quantize_members
-from qbayes.quant.quantisation import Quantisation, network_of
-from qbayes.quant.stacked import cannot_stack_quantised, quantize_stacked
+from qbayes.quant.finetune.job import QuantizeJob, network_of
+from qbayes.quant.finetune.quantize import quantize_members
+from qbayes.quant.finetune.stacked import cannot_stack_quantised, quantize_stacked
 from qbayes.training.loop import Loop
-from qbayes.training.stacked_loop import StackLoop
+from qbayes.training.stacked.loop import StackLoop
 
 METHODS: dict[str, dict[str, Any]] = {
     "pointwise": {},
@@ -48,18 +49,18 @@ def posteriors(method: str, count: int = 3) -> list[tuple[NetworkPosterior, qb.T
 
 def asked_for(
     method: str, precisions: Sequence[qb.Precision], epochs: int = 4, **more: Any
-) -> list[Quantisation]:
+) -> list[QuantizeJob]:
     """Five steps an epoch, each of the three with its own fold, bits and seed."""
-    budget = qb.Budget(epochs=epochs, batch_size=72, learning_rate=1e-3, clip=1.0)
+    budget = tuning(epochs=epochs, batch_size=72, learning_rate=1e-3, clip=1.0)
     return [
-        Quantisation(posterior, task, precision, budget, seed, **more)
+        plain_job(posterior, task, precision, budget, seed, **more)
         for seed, ((posterior, task), precision) in enumerate(
             zip(posteriors(method), precisions, strict=True)
         )
     ]
 
 
-def together(asked: Sequence[Quantisation], **more: Any) -> list[NetworkPosterior]:
+def together(asked: Sequence[QuantizeJob], **more: Any) -> list[NetworkPosterior]:
     found = quantize_stacked(asked, device="cpu", **more)
     assert all(isinstance(one, NetworkPosterior) for one in found), found
     return [one for one in found if isinstance(one, NetworkPosterior)]
@@ -190,7 +191,7 @@ def test_bits_that_a_search_depends_on_are_not_mixed() -> None:
     asked = asked_for("pointwise", precisions)
     with pytest.raises(BadInput, match="one shape"):
         quantize_stacked(asked, device="cpu")
-    same = [Quantisation(one.posterior, one.task, precisions[1], one.budget, one.seed) for one in asked]
+    same = [QuantizeJob(one.posterior, one.task, precisions[1], one.fine_tuning, one.seed) for one in asked]
     for one, found in zip(same, together(same), strict=True):
         assert apart(found, quantize_members(one, device="cpu")) <= 1e-4
 

@@ -13,8 +13,8 @@ import qbayes as qb
 from qbayes.errors import BadFile, BadInput, Interrupted, RunFailed
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.training import loop as loop_module
-from qbayes.training.stacked import CHECKPOINT, StackJob, fit_stacked
-from qbayes.training.stacked_loop import StackLoop
+from qbayes.training.stacked.fit import CHECKPOINT, StackJob, fit_stacked
+from qbayes.training.stacked.loop import StackLoop
 
 METHODS = {
     "mcd": {"rate": 0.3},

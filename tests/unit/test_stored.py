@@ -18,11 +18,12 @@ import qbayes as qb
 from qbayes import Budget, Precision, Task, fit, load_posterior, method, network, quantize, save_posterior
 from qbayes.errors import BadFile, BadInput
 from qbayes.networks import NETWORKS, REBUILT, build_network, rebuilt_by
-from qbayes.posterior import save
-from qbayes.posterior.layout import Damaged, read_layout
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.outline import NetworkNotGiven, no_larger_than
-from qbayes.posterior.save import HEADER, WEIGHTS
+from qbayes.posterior.storage import save
+from qbayes.posterior.storage.outline import NetworkNotGiven, no_larger_than
+from qbayes.posterior.storage.save import HEADER, WEIGHTS
+from qbayes.posterior.storage.weights_header import Damaged, read_layout
+from qbayes.quant.finetune.fine_tuning import FineTuning
 from qbayes.quant.prepare import requantised
 
 SHORT = Budget(epochs=1, batch_size=8)
@@ -58,7 +59,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def small_quantised(small: Path) -> Path:
     made = quantize(
-        load_posterior(small), images(), Precision(4, 4), Budget(epochs=0), device="cpu", progress=False
+        load_posterior(small),
+        images(),
+        Precision(4, 4),
+        FineTuning(epochs=0),
+        device="cpu",
+        progress=False,
     )
     return save_posterior(made, small.with_name("q"))
 
@@ -164,7 +170,7 @@ def test_json_that_asks_for_more_than_is_stored_is_refused(
 def test_a_quantised_posterior_is_not_traced_with_rows_without_end(tmp_path: Path) -> None:
     """The weights of a ResNet do not say how large its images are."""
     trained = posterior("resnet18", "pointwise", width=1)
-    made = quantize(trained, images(), Precision(8, 8), Budget(epochs=0), device="cpu", progress=False)
+    made = quantize(trained, images(), Precision(8, 8), FineTuning(epochs=0), device="cpu", progress=False)
     folder = save_posterior(made, tmp_path / "q")
     for side in (3000, 1 << 20, 1 << 40):
         large = rewritten(folder, tmp_path / f"{side}", with_signature(input_shape=[1, side, side]))
@@ -206,7 +212,7 @@ def test_what_is_laid_out_first_is_bit_equal(
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_networks_of_the_shelf_keep_nothing_but_their_state(name: str) -> None:
+def test_registered_networks_keep_nothing_but_their_state(name: str) -> None:
     """What else a network kept would be lost on meta, where it is laid out."""
     built = build_network(name, (1, 8, 8), 3)
     state = set(built.state_dict())
@@ -275,7 +281,7 @@ def test_a_factory_of_one_s_own_is_built_for_real(own: str, tmp_path: Path) -> N
     made, folder = saved_own(own, tmp_path)
     x = torch.randn(5, 1, 8, 8)
     assert torch.equal(opened(folder, own).predict(x, draws=4).draws, made.predict(x, draws=4).draws)
-    small = quantize(made, images(), Precision(8, 8), Budget(epochs=0), device="cpu", progress=False)
+    small = quantize(made, images(), Precision(8, 8), FineTuning(epochs=0), device="cpu", progress=False)
     again = opened(save_posterior(small, tmp_path / "q"), own)
     assert torch.equal(again.predict(x, draws=4).draws, small.predict(x, draws=4).draws)
 

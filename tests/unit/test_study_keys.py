@@ -4,10 +4,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from qbayes.study.plan import Plan, make_plan
-from qbayes.study.spec import Study
-from qbayes.study.stacks import stacks_of
-from qbayes.study.stages import Facts, Tasks
+from qbayes.lab.study.plan.plan import Plan, make_plan
+from qbayes.lab.study.plan.stacks import stacks_of
+from qbayes.lab.study.plan.tasks import Facts, Tasks
+from qbayes.lab.study.spec.study import Study
 
 FOLDS = [{"name": "diabetes", "split": [0, 1, 2, 3, 4, 5]}]
 RUN: Mapping[str, Any] = {
@@ -54,7 +54,7 @@ def test_other_data_have_other_keys_under_the_same_name() -> None:
 
 def test_each_recipe_of_one_plan_has_a_key_of_its_own() -> None:
     plan = planned(
-        {"precision": "W8A8"}, quantise=[{"epochs": 1}, {"epochs": 2}, {"epochs": 2, "freeze": 0.1}]
+        {"precision": "W8A8"}, quantize=[{"epochs": 1}, {"epochs": 2}, {"epochs": 2, "freeze": 0.1}]
     )
     assert counts(plan) == (1, 3, 3)
 
@@ -107,9 +107,9 @@ def test_what_starts_from_another_posterior_is_trained_alone() -> None:
 
 def test_posteriors_with_bits_for_each_layer_are_fine_tuned_alone() -> None:
     tuning = {"epochs": 1}
-    assert stacked(planned({"precision": "W4A4", "quantise": tuning}, task=FOLDS), "quantised") == [6]
+    assert stacked(planned({"precision": "W4A4", "quantize": tuning}, task=FOLDS), "quantised") == [6]
     mixed = {**tuning, "mixed": "bit_operations"}
-    assert stacked(planned({"precision": "W4A4", "quantise": mixed}, task=FOLDS), "quantised") == []
+    assert stacked(planned({"precision": "W4A4", "quantize": mixed}, task=FOLDS), "quantised") == []
 
 
 def test_what_failed_is_not_left() -> None:

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import pytest
 
 from qbayes.errors import RunFailed
-from qbayes.study import run as leading
-from qbayes.study.executors.base import Conditions, Event, Executor
-from qbayes.study.run import Outcome, run_study
-from qbayes.study.spec import Study
-from qbayes.study.store import Store
+from qbayes.lab.study import run as leading
+from qbayes.lab.study.executors.base import Conditions, Event, Executor
+from qbayes.lab.study.run import Outcome, run_study
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.store.store import Store
 
 CONTENT: Mapping[str, Any] = {
     "study": {"name": "lead", "question": "?"},
@@ -20,7 +20,7 @@ CONTENT: Mapping[str, Any] = {
         "network": {"name": "mlp", "hidden": [4]},
         "method": "pointwise",
         "training": {"epochs": 1},
-        "quantise": {"epochs": 0},
+        "quantize": {"epochs": 0},
         "evaluate": {"draws": 1, "shifts": False, "confusion": False},
     },
     "axes": {"seed": [0, 1, 2, 3, 4, 5]},

@@ -8,14 +8,14 @@ import pytest
 
 from qbayes.cli import main
 from qbayes.errors import BadInput
-from qbayes.study.executors.base import Conditions
-from qbayes.study.executors.local import Local, check_workers
-from qbayes.study.grid import MOST_RUNS
-from qbayes.study.plain import LARGEST_TEXT, check_name
-from qbayes.study.run import run_study
-from qbayes.study.shipped import shipped, study_file
-from qbayes.study.spec import Study
-from qbayes.study.stages import Tasks
+from qbayes.lab.study.executors.base import Conditions
+from qbayes.lab.study.executors.local import Local, check_workers
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.run import run_study
+from qbayes.lab.study.spec.builtin import shipped, study_file
+from qbayes.lab.study.spec.grid import MOST_RUNS
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.spec.values import LARGEST_TEXT, check_name
 from qbayes.tasks.splits import fixed_split
 from qbayes.training.budget import Budget
 
@@ -28,7 +28,7 @@ task = "diabetes"
 network = {name = "mlp", hidden = [4]}
 method = "mcd"
 training = {epochs = 1}
-quantise = {epochs = 1}
+quantize = {epochs = 1}
 evaluate = {draws = 2}
 
 [axes]
@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "epochs must be",
     ),
     "batch": (changed("training = {epochs = 1", f"training = {{batch_size = {HUGE}"), "batch_size"),
-    "epochs of quantise": (changed("quantise = {epochs = 1", f"quantise = {{epochs = {HUGE}"), "epochs"),
+    "epochs of quantise": (changed("quantize = {epochs = 1", f"quantize = {{epochs = {HUGE}"), "epochs"),
     "draws": (changed("draws = 2", f"draws = {HUGE}"), "draws must be from 1"),
     "rows at once": (changed("draws = 2", f"batch_size = {HUGE}"), "batch_size must be from 1"),
     "seed of the draws": (changed("draws = 2", "seed = -1"), "the seed must be"),

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from qbayes.errors import BadInput
-from qbayes.study import stages
-from qbayes.study.plan import Plan, make_plan
-from qbayes.study.sections import DEFAULTS
-from qbayes.study.spec import Study
-from qbayes.study.stacks import stacks_of
-from qbayes.study.stages import Resolver, Tasks, quantised_values
+from qbayes.lab.study.plan import stages
+from qbayes.lab.study.plan.plan import Plan, make_plan
+from qbayes.lab.study.plan.stacks import stacks_of
+from qbayes.lab.study.plan.stages import Resolver, quantised_values
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.spec.sections import DEFAULTS
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.store import keys
 
 CONTENT: dict[str, Any] = {
     "run": {
@@ -22,7 +24,7 @@ CONTENT: dict[str, Any] = {
         "method": {"name": "mcd", "rate": 0.2},
         "training": {"epochs": 3},
         "precision": {"weight": 4, "activation": 4},
-        "quantise": {"epochs": 1},
+        "quantize": {"epochs": 1},
         "evaluate": {"draws": 4, "shifts": False},
     },
     "axes": {"seed": [0, 1], "precision": ["float", "W8A8", "W4A4"]},
@@ -50,7 +52,7 @@ def keys_of(content: dict[str, Any]) -> stages.Keys:
 
 def test_float_trainings_are_shared_by_the_precisions() -> None:
     plan = planned(CONTENT)
-    counts = {stage: len(plan.keys(stage)) for stage in stages.STAGES}
+    counts = {stage: len(plan.keys(stage)) for stage in keys.STAGES}
     assert counts == {"float": 2, "quantised": 4, "program": 4, "scores": 6}
     assert len(plan.jobs()) == 2 + 6
 
@@ -85,9 +87,9 @@ CHANGES = [
     ("threads", 2, 0),
     ("precision.weight", 3, 1),
     ("precision.noise", 4, 1),
-    ("quantise.epochs", 2, 1),
-    ("quantise.keep", "best", 1),
-    ("quantise.match", True, 1),
+    ("quantize.epochs", 2, 1),
+    ("quantize.keep", "best", 1),
+    ("quantize.match_temperature", True, 1),
     ("evaluate.draws", 5, 3),
     ("evaluate.seed", 1, 3),
     ("evaluate.ood_rows", 100, 3),
@@ -100,7 +102,7 @@ def test_a_change_makes_new_keys_from_the_stage_on_that_it_concerns(
     path: str, value: Any, first: int
 ) -> None:
     before, after = keys_of(CONTENT), keys_of(changed(path, value))
-    same = [getattr(before, stage) == getattr(after, stage) for stage in stages.STAGES]
+    same = [getattr(before, stage) == getattr(after, stage) for stage in keys.STAGES]
     assert same == [index < first for index in range(4)]
 
 
@@ -111,8 +113,8 @@ def test_spelling_out_a_default_changes_no_key() -> None:
     assert keys_of(changed("evaluate.backend", "reference")) == base
     assert keys_of(changed("task", {"name": "digits"})) == base
     assert keys_of(changed("precision", "W4A4")) == base
-    assert keys_of(changed("quantise.blend", 0.0)) == base
-    assert keys_of(changed("quantise.match", False)) == base
+    assert keys_of(changed("quantize.mixup", 0.0)) == base
+    assert keys_of(changed("quantize.match_temperature", False)) == base
 
 
 def test_rows_of_a_choice_count_where_something_is_scored_on_them() -> None:
@@ -132,7 +134,7 @@ def test_a_control_shares_the_float_training_and_has_no_program() -> None:
     assert control.scores != quantised.scores
     assert keys_of(changed("precision", {"finetuned": "W4A3"})) != control
     tuned = changed("precision", {"finetuned": "W4A4"})
-    tuned["run"]["quantise"]["learning_rate"] = 0.5
+    tuned["run"]["quantize"]["learning_rate"] = 0.5
     assert keys_of(tuned).quantised != control.quantised
     tuned = changed("precision", {"finetuned": "W4A4"})
     tuned["run"]["evaluate"]["backend"] = "onednn"
@@ -153,7 +155,7 @@ def test_the_default_rate_of_a_control_is_that_of_its_precision() -> None:
 
 def test_a_control_without_an_epoch_is_refused() -> None:
     content = changed("precision", {"finetuned": "W4A4"})
-    content["run"]["quantise"] = {"epochs": 0}
+    content["run"]["quantize"] = {"epochs": 0}
     with pytest.raises(BadInput, match="fine-tuning in float needs an epoch"):
         keys_of(content)
 
@@ -167,20 +169,20 @@ def test_more_rows_than_there_are_are_refused_before_anything_runs() -> None:
     keys_of(content)
 
 
-@pytest.mark.parametrize("quantise", [{"mixed": "bit_operations"}, {}], ids=["bits by layer", "bits by name"])
-def test_bits_between_layers_count_where_some_have_fewer_bits(quantise: dict[str, Any]) -> None:
+@pytest.mark.parametrize("quantize", [{"mixed": "bit_operations"}, {}], ids=["bits by layer", "bits by name"])
+def test_bits_between_layers_count_where_some_have_fewer_bits(quantize: dict[str, Any]) -> None:
     """At W8A8 they change nothing, unless some layers have bits of their own."""
-    named = {} if quantise else {"overrides": {"hidden": {"activation": 2}}}
+    named = {} if quantize else {"overrides": {"hidden": {"activation": 2}}}
 
     def distinct(tuning: dict[str, Any], **more: Any) -> int:
         found: set[str | None] = set()
         for bits in ("none", 6, 8):
-            content = changed("precision", {"weight": 8, "activation": 8, "between": bits, **more})
-            content["run"]["quantise"] = {**content["run"]["quantise"], **tuning}
+            content = changed("precision", {"weight": 8, "activation": 8, "elementwise_bits": bits, **more})
+            content["run"]["quantize"] = {**content["run"]["quantize"], **tuning}
             found.add(keys_of(content).quantised)
         return len(found)
 
-    assert distinct(quantise, **named) == 3
+    assert distinct(quantize, **named) == 3
     assert distinct({}) == 1
 
 
@@ -222,7 +224,7 @@ def test_the_order_of_keys_changes_nothing() -> None:
 
 def test_a_new_version_of_a_stage_makes_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     before = keys_of(CONTENT)
-    monkeypatch.setattr(stages, "VERSIONS", {**stages.VERSIONS, "program": 2})
+    monkeypatch.setattr(keys, "VERSIONS", {**keys.VERSIONS, "program": 2})
     after = keys_of(CONTENT)
     assert (before.float, before.quantised) == (after.float, after.quantised)
     assert before.program != after.program
@@ -231,7 +233,7 @@ def test_a_new_version_of_a_stage_makes_new_keys(monkeypatch: pytest.MonkeyPatch
 
 def test_what_does_not_concern_a_float_run_does_not_repeat_it() -> None:
     content = copy.deepcopy(CONTENT)
-    content["axes"] = {"precision": ["float", "W4A4"], "quantise": {"epochs": [0, 1]}}
+    content["axes"] = {"precision": ["float", "W4A4"], "quantize": {"epochs": [0, 1]}}
     plan = planned(content)
     assert [run.row()["precision"] for run in plan.runs].count("float") == 1
     assert len(plan.runs) == 3
@@ -264,7 +266,7 @@ def test_a_hundred_thousand_runs_resolve_each_distinct_stage_once(monkeypatch: p
 def test_threads_are_part_of_every_training_and_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums that other threads share out have other bits. In one plan, too, where keys are remembered."""
     hashed: dict[str, Mapping[str, Any]] = {}
-    digest = stages.digest
+    digest = keys.digest
 
     def noted(stage: str, values: Mapping[str, Any]) -> str:
         hashed[stage] = values
@@ -276,14 +278,14 @@ def test_threads_are_part_of_every_training_and_of_its_key(monkeypatch: pytest.M
     content = copy.deepcopy(CONTENT)
     content["axes"] = {"threads": [1, 2], "precision": ["float", "W8A8"]}
     plan = planned(content)
-    assert [len(plan.keys(stage)) for stage in stages.STAGES] == [2, 2, 2, 4]
+    assert [len(plan.keys(stage)) for stage in keys.STAGES] == [2, 2, 2, 4]
 
 
 def test_keys_are_hexadecimal_and_differ() -> None:
     plan = planned(CONTENT)
-    keys = [key for stage in stages.STAGES for key in plan.keys(stage)]
-    assert len(keys) == len(set(keys))
-    assert all(len(key) == 16 and int(key, 16) >= 0 for key in keys)
+    made = [key for stage in keys.STAGES for key in plan.keys(stage)]
+    assert len(made) == len(set(made))
+    assert all(len(key) == 16 and int(key, 16) >= 0 for key in made)
 
 
 def test_the_resolver_does_not_mistake_one_section_for_another() -> None:
@@ -376,10 +378,10 @@ def test_fine_tuning_is_stacked_by_precision_and_starts_when_its_floats_are_ther
 
 def test_too_few_networks_of_one_precision_are_stacked_over_bit_widths() -> None:
     one_rate = [{"learning_rate": 1e-3}]
-    plan = diabetes(precision=["W8A8", "W4A4", "W3A3"], quantise=one_rate)
+    plan = diabetes(precision=["W8A8", "W4A4", "W3A3"], quantize=one_rate)
     assert sizes(stacks_of(plan, Tasks(None)), plan.keys("quantised")) == [3]
     searching = [{"weight": w, "activation": w, "weight_range": "mse"} for w in (8, 4, 3)]
-    assert stacks_of(diabetes(precision=searching, quantise=one_rate), Tasks(None)) == {}
+    assert stacks_of(diabetes(precision=searching, quantize=one_rate), Tasks(None)) == {}
     # by default the rate of a regression depends on the bits.
     assert stacks_of(diabetes(precision=["W8A8", "W4A4", "W3A3"]), Tasks(None)) == {}
 
@@ -394,25 +396,25 @@ def test_members_count_as_networks_of_a_stack() -> None:
     assert sizes(stacks_of(alone, Tasks(None)), alone.keys("quantised")) == [1]
 
 
-def test_blended_rows_without_a_teacher_are_refused_before_anything_runs() -> None:
-    with pytest.raises(BadInput, match="blended rows have no labels"):
-        tuned(precision=["W8A8"], quantise=[{"blend": 0.5, "teacher": 0.5}])
+def test_mixed_rows_without_distillation_are_refused_before_anything_runs() -> None:
+    with pytest.raises(BadInput, match="mixed rows have no labels"):
+        tuned(precision=["W8A8"], quantize=[{"mixup": 0.5, "distill": 0.5}])
 
 
-def test_a_regression_has_no_sharpness_to_match() -> None:
+def test_a_regression_has_no_temperature_to_match() -> None:
     with pytest.raises(BadInput, match="only class scores"):
-        tuned(precision=["W8A8"], quantise=[{"match": True}])
+        tuned(precision=["W8A8"], quantize=[{"match_temperature": True}])
 
 
-def test_blended_rows_are_not_stacked() -> None:
-    plain, blends = (tuned(precision=["W8A8"], quantise=[{"blend": share}]) for share in (0.0, 0.5))
+def test_mixed_rows_are_not_stacked() -> None:
+    plain, blends = (tuned(precision=["W8A8"], quantize=[{"mixup": share}]) for share in (0.0, 0.5))
     assert set(plain.keys("quantised")) <= stacks_of(plain, Tasks(None)).keys()
     assert not stacks_of(blends, Tasks(None)).keys() & set(blends.keys("quantised"))
     assert set(plain.keys("quantised")).isdisjoint(blends.keys("quantised"))
 
 
 def test_what_is_only_calibrated_is_not_stacked() -> None:
-    plan = tuned(precision=["W8A8"], quantise=[{"epochs": 0}])
+    plan = tuned(precision=["W8A8"], quantize=[{"epochs": 0}])
     assert not stacks_of(plan, Tasks(None)).keys() & set(plan.keys("quantised"))
 
 
@@ -424,7 +426,7 @@ def stacked(method: list[dict[str, Any]]) -> dict[str, set[str]]:
             "network": {"name": "mlp", "hidden": [8]},
             "method": "pointwise",
             "training": {"epochs": 2, "least_steps": 0},
-            "quantise": {"epochs": 1, "least_steps": 0},
+            "quantize": {"epochs": 1, "least_steps": 0},
         },
         "axes": {
             "task": [{"name": "diabetes", "split": [0, 1, 2, 3]}],

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from qbayes.cli import study_progress
-from qbayes.cli.study import shown_time
-from qbayes.study.lead import Progress
+from qbayes.cli.commands import study_progress
+from qbayes.cli.commands.study import shown_time
+from qbayes.lab.study.leader import Progress
 
 ROW = {
     "method": "mcd", "task": "digits", "precision": "W4A4", "seed": 2, "status": "done",

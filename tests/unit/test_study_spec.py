@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from qbayes.errors import BadFile, BadInput
-from qbayes.study.sections import training_of
-from qbayes.study.spec import Study
+from qbayes.lab.study.spec.sections import training_of
+from qbayes.lab.study.spec.study import Study
 
 RUN = """
 [run]
@@ -115,32 +115,32 @@ def test_joined_sections_vary_together_and_lists_inside_expand() -> None:
 
 def test_a_table_of_an_axis_joins_sections_once_more() -> None:
     """What several rows share is written once; the runs are those of the rows written out, in their order."""
-    bits = "{precision = {weight = 8, activation = %d}, quantise = {epochs = %s}}"
+    bits = "{precision = {weight = 8, activation = %d}, quantize = {epochs = %s}}"
     within = ", ".join([bits % (8, 1), bits % (4, "[2, 3]")])
     nested = f"""
-"method + precision + quantise" = [
-  {{method = ["pointwise", "mcd"], "precision + quantise" = [{within}]}},
-  {{method = "bbb", precision = "float", quantise = {{}}}},
+"method + precision + quantize" = [
+  {{method = ["pointwise", "mcd"], "precision + quantize" = [{within}]}},
+  {{method = "bbb", precision = "float", quantize = {{}}}},
 ]"""
-    row = '{method = "%s", precision = {weight = 8, activation = %d}, quantise = {epochs = %d}},'
+    row = '{method = "%s", precision = {weight = 8, activation = %d}, quantize = {epochs = %d}},'
     rows = [row % (name, a, e) for name in ("pointwise", "mcd") for a, e in ((8, 1), (4, 2), (4, 3))]
-    plain = '"method + precision + quantise" = [%s {method = "bbb", precision = "float", quantise = {}}]'
+    plain = '"method + precision + quantize" = [%s {method = "bbb", precision = "float", quantize = {}}]'
     assert list(study(nested).points()) == list(study(plain % " ".join(rows)).points())
 
 
 @pytest.mark.parametrize(
     "table",
     [
-        '{method = "mcd", "precision + quantise" = [{precision = "W8A8"}]}',
-        '{method = "bbb", precision = "W4A4", "precision + quantise" = [{quantise = {}, precision = 8}]}',
+        '{method = "mcd", "precision + quantize" = [{precision = "W8A8"}]}',
+        '{method = "bbb", precision = "W4A4", "precision + quantize" = [{quantize = {}, precision = 8}]}',
         '{method = "mcd", "precision + seed" = [{precision = "W8A8", seed = 1}]}',
-        '{method = "mcd", "precision + quantise" = [3]}',
-        '{method = "mcd", "precision + quantise" = []}',
+        '{method = "mcd", "precision + quantize" = [3]}',
+        '{method = "mcd", "precision + quantize" = []}',
     ],
 )
 def test_sections_joined_in_a_table_are_each_named_once(table: str) -> None:
     with pytest.raises(BadInput):
-        study(f'"method + precision + quantise" = [{table}]')
+        study(f'"method + precision + quantize" = [{table}]')
 
 
 def test_a_key_whose_value_is_a_list_varies_over_a_list_of_lists() -> None:
@@ -188,7 +188,7 @@ WRONG = {
     "control of what trains more": (
         RUN + 'precision = {finetuned = {preset = "paper"}}\n', "weights which keep their noise", "keep"
     ),
-    "quantise": (RUN + "quantise = {epoch = 3}\n", "[run] quantise", "epochs"),
+    "quantize": (RUN + "quantize = {epoch = 3}\n", "[run] quantize", "epochs"),
     "evaluate": (RUN + "evaluate = {draw = 3}\n", "[run] evaluate", "draws"),
     "no draws": (RUN + "evaluate = {draws = 0}\n", "draws must be from 1 to 100,000", "20"),
     "no rows": (RUN + "evaluate = {shift_rows = 0}\n", "shift_rows must be a whole number", "leave"),
@@ -265,22 +265,22 @@ def test_the_papers_grid_is_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantise", "task", "told"),
+    ("quantize", "task", "told"),
     [
         ({"epochs": 0}, "cifar10", "calibrated"),
-        ({"epochs": 0, "teacher": 1.0}, "digits", "calibrated"),
+        ({"epochs": 0, "distill": 1.0}, "digits", "calibrated"),
         ({}, "cifar10", "trained"),
-        ({"teacher": 0.5}, "cifar10", "trained"),
-        ({"teacher": 0.0}, "cifar10", "labels"),
+        ({"distill": 0.5}, "cifar10", "trained"),
+        ({"distill": 0.0}, "cifar10", "labels"),
         ({"preset": "paper"}, "cifar10", "trained"),
-        ({"preset": "paper", "teacher": 0.0}, "cifar10", "trained"),
-        ({"preset": "paper", "teacher": 1.0}, "cifar10", "imitation"),
-        ({"teacher": 0.0}, "digits", "trained"),
-        ({"teacher": 1.0}, "digits", "imitation"),
-        ({"teacher": 0.0}, "uci/yacht", "labels"),
+        ({"preset": "paper", "distill": 0.0}, "cifar10", "trained"),
+        ({"preset": "paper", "distill": 1.0}, "cifar10", "imitation"),
+        ({"distill": 0.0}, "digits", "trained"),
+        ({"distill": 1.0}, "digits", "imitation"),
+        ({"distill": 0.0}, "uci/yacht", "labels"),
         ({}, "diabetes", "trained"),
-        ({"teacher": 1.0}, "rows.npz", "trained"),
+        ({"distill": 1.0}, "rows.npz", "trained"),
     ],
 )
-def test_rows_say_what_their_training_was_taught_by(quantise: dict[str, Any], task: str, told: str) -> None:
-    assert training_of(quantise, task) == told
+def test_rows_say_what_their_training_was_taught_by(quantize: dict[str, Any], task: str, told: str) -> None:
+    assert training_of(quantize, task) == told

@@ -19,19 +19,20 @@ import torch
 
 import needs
 from qbayes.errors import BadFile, BadInput
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.study import run as run_module
+from qbayes.lab.study.plan import result_row
+from qbayes.lab.study.results import results
+from qbayes.lab.study.run import run_study
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.store import lock
+from qbayes.lab.study.store import store as store_module
+from qbayes.lab.study.store.repair import mend
+from qbayes.lab.study.store.store import Store, StoreFull
+from qbayes.lab.study.store.table import ORIGIN
+from qbayes.lab.study.store.tables import as_csv, as_parquet
 from qbayes.metrics import Scores
 from qbayes.provenance import provenance
-from qbayes.report.frame import Frame
-from qbayes.study import lock, measured
-from qbayes.study import run as run_module
-from qbayes.study import store as store_module
-from qbayes.study.mend import mend
-from qbayes.study.results import results
-from qbayes.study.run import run_study
-from qbayes.study.spec import Study
-from qbayes.study.store import Store, StoreFull
-from qbayes.study.table import ORIGIN
-from qbayes.study.tables import as_csv, as_parquet
 
 STUDY = Study.from_content({"run": {"task": "digits", "network": "lenet", "method": "mcd"}}, "one")
 OTHER = Study.from_content({"run": {"task": "digits", "network": "lenet", "method": "mcd"}}, "two")
@@ -136,7 +137,7 @@ ENDLESS = {"run": "a", "status": "done", "nll": "inf", "entropy": "-inf", "rotat
 
 def test_a_score_that_is_not_finite_is_measured_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
     for part in ("_size", "_agreement"):
-        monkeypatch.setattr(measured, part, lambda *given: {})
+        monkeypatch.setattr(result_row, part, lambda *given: {})
     run = {"task": "digits", "network": "lenet", "method": "mcd", "seed": 0, "precision": "float"}
     found = Scores({"error": 0.9, "nll": math.inf}, {"rotation": {1: {"nll": math.nan}}}, meta={"rows": 5})
     likelihood = SimpleNamespace(to_json=lambda: {"classes": 10})
@@ -144,7 +145,8 @@ def test_a_score_that_is_not_finite_is_measured_and_written(monkeypatch: pytest.
     task: Any = SimpleNamespace(kind="classification", signature=signature, train_rows=7)
     deployed: Any = None
     place = torch.device("cpu")
-    row = measured.measured_row({**run, "quantise": {}, "evaluate": {}}, found, task, deployed, place)
+    posterior: Any = SimpleNamespace(device=place)
+    row = result_row.measured_row({**run, "quantize": {}, "evaluate": {}}, found, task, deployed, posterior)
     kept = json.loads(json.dumps(row, allow_nan=False))
     assert {name: kept[name] for name in ORIGIN} == provenance(place)
     assert (kept["error"], kept["nll"], kept["rotation/1/nll"]) == (0.9, "inf", "nan")
@@ -270,7 +272,7 @@ def test_data_that_are_missing_are_asked_for_each_time(tmp_path: Path) -> None:
 def at_work(store: Store) -> Iterator["subprocess.Popen[bytes]"]:
     """Another process holds the lock."""
     code = (
-        "import sys; from qbayes.study.store import Store\n"
+        "import sys; from qbayes.lab.study.store.store import Store\n"
         "with Store(sys.argv[1]).locked():\n"
         "    print('locked', flush=True); sys.stdin.read()"
     )

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from qbayes.study.executors.base import Conditions, Event
-from qbayes.study.executors.local import Local, import_paths
-from qbayes.study.store import LOGS, Store
+from qbayes.lab.study.executors.base import Conditions, Event
+from qbayes.lab.study.executors.local import Local, import_paths
+from qbayes.lab.study.store.store import LOGS, Store
 
 
 def told(executor: Local, job: str, payload: dict[str, Any]) -> list[Event]:
@@ -40,7 +40,7 @@ def test_what_nobody_foresaw_is_told_in_its_own_words(tmp_path: Path) -> None:
 
 def test_a_worker_that_finds_damage_lives_on(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    more = {"precision": "float", "seed": 0, "evaluate": {}, "quantise": {}}
+    more = {"precision": "float", "seed": 0, "evaluate": {}, "quantize": {}}
     run = {"task": "digits", "network": "mlp", "method": "pointwise", **more}
     stages = {"float": "f", "quantised": None, "program": None}
     job = {"kind": "answers", **stages, "runs": [("s", run)], "threads": 1}
@@ -60,7 +60,7 @@ def test_a_worker_that_finds_damage_lives_on(tmp_path: Path) -> None:
 
 def test_its_exit_code_is_no_signal(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "qbayes.study.worker"],
+        [sys.executable, "-P", "-m", "qbayes.lab.study.work.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 import pytest
 
 from qbayes.errors import BadInput, Interrupted
-from qbayes.posterior.save import HEADER
-from qbayes.study.spent import Spent
-from qbayes.study.store import CHECKPOINT, StageDamaged, Store
-from qbayes.study.workplace import PROGRAM, DeviceLost, Workplace
+from qbayes.lab.study.store.store import CHECKPOINT, StageDamaged, Store
+from qbayes.lab.study.work.spent import Spent
+from qbayes.lab.study.work.worker_context import PROGRAM, DeviceLost, Workplace
+from qbayes.posterior.storage.save import HEADER
 from qbayes.training.checkpoint import BadCheckpoint
 
 KEY = "0" * 16

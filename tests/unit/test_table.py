@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 
 import needs
 from qbayes.errors import BadFile, BadInput
-from qbayes.report.frame import Frame
-from qbayes.report.page import write_report
-from qbayes.report.pairs import difference, paired
-from qbayes.report.publish import publish, published
-from qbayes.study.results import results
-from qbayes.study.table import read_table, value_of
-from qbayes.study.tables import as_csv
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.analysis.pairs import difference, paired
+from qbayes.lab.paper.section import register_claims
+from qbayes.lab.report.export_csv import publish, published
+from qbayes.lab.report.page.page import write_report
+from qbayes.lab.study.results import results
+from qbayes.lab.study.store.table import read_table, value_of
+from qbayes.lab.study.store.tables import as_csv
 from report_frames import draws_rows, frame_of, image_rows, uci_rows, write_store
 from study_rows import Made, classified, row, study
 
+register_claims()
 Rows = list[dict[str, Any]]
 
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
-from qbayes.integer.bounds import ACCUMULATOR_LIMIT
 from qbayes.integer.ops import (
     Add,
     Affine,
@@ -30,8 +29,9 @@ from qbayes.integer.ops import (
     Weighted,
     Weights,
 )
-from qbayes.integer.program import Program
-from qbayes.integer.verify import verify
+from qbayes.integer.ops.bound import ACCUMULATOR_LIMIT
+from qbayes.integer.program.program import Program
+from qbayes.integer.proof.verify import verify
 from qbayes.posterior.likelihood import Categorical, Gaussian
 
 Make = Callable[..., Program]

@@ -13,11 +13,11 @@ import qbayes as qb
 from handmade.programs import Maker
 from qbayes.errors import BadInput
 from qbayes.integer import ops
+from qbayes.integer.arithmetic.fixed_point import rounded_shift
+from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.compare import compare_ops
-from qbayes.integer.int8_trial import why_missing
 from qbayes.integer.ops.base import Grids, Noise
-from qbayes.integer.verify import verify
-from qbayes.quant.fixed_point import rounded_shift
+from qbayes.integer.proof.verify import verify
 
 SEED = 7
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import qbayes as qb
+from fine_tuned import tuning
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer import ops
+from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.compare import record_ops
-from qbayes.integer.cost import cost
-from qbayes.integer.int8_trial import why_missing
-from qbayes.quant.coded import Coded
+from qbayes.integer.program.cost import cost
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.layers.elementwise import QuantInput
 from qbayes.quant.layers.weighted import in_steps
 from qbayes.quant.network import QuantNetwork
@@ -66,7 +67,7 @@ def float_posterior(method: str) -> qb.NetworkPosterior:
 
 
 def quantised(posterior: qb.NetworkPosterior, on: qb.Task, epochs: int = 0, **options: Any) -> Any:
-    budget = qb.Budget(epochs=epochs, batch_size=32, learning_rate=1e-3, clip=1.0)
+    budget = tuning(epochs=epochs, batch_size=32, learning_rate=1e-3, clip=1.0)
     precision = qb.Precision(**options)
     return qb.quantize(posterior, on, precision, budget, seed=0, device="cpu", progress=False)
 

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 import needs
 import qbayes as qb
+from fine_tuned import tuning
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
+from qbayes.integer.backends.onednn.trial import why_missing
+from qbayes.integer.c_library.library import kernels
 from qbayes.integer.compare import record_ops
-from qbayes.integer.int8_trial import why_missing
-from qbayes.integer.kernels_build import kernels
-from qbayes.quant.coded import Coded
 from qbayes.quant.layers.base import QuantLayer
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.network import QuantNetwork, Step
 
@@ -83,7 +84,7 @@ def untrained(network: nn.Module, on: str = "rows") -> qb.NetworkPosterior:
 
 def quantised(posterior: qb.NetworkPosterior, on: str = "rows", **options: Any) -> qb.NetworkPosterior:
     epochs = options.pop("epochs", 0)
-    budget = qb.Budget(epochs=epochs, batch_size=32, learning_rate=1e-3, clip=1.0)
+    budget = tuning(epochs=epochs, batch_size=32, learning_rate=1e-3, clip=1.0)
     precision = qb.Precision(**{"input": 8, **options})  # wide ones have tests of their own
     return qb.quantize(posterior, task(on), precision, budget, seed=0, device="cpu", progress=False)
 
@@ -195,7 +196,7 @@ def test_classifiers_may_have_wide_scores_too() -> None:
     budget = qb.Budget(epochs=1, batch_size=32, learning_rate=1e-3)
     posterior = qb.fit(network, own, qb.method("mcd"), budget, seed=0, device="cpu", progress=False)
     made = qb.quantize(
-        posterior, own, qb.Precision(output=12), qb.Budget(epochs=0), device="cpu", progress=False
+        posterior, own, qb.Precision(output=12), qb.FineTuning(epochs=0), device="cpu", progress=False
     )
     program = qb.lower(made)
     assert program.values["logits"].bits == 12

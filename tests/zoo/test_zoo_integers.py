@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import qbayes as qb
+from fine_tuned import tuning
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.gaussian_draws import pairs
 from qbayes import noise
@@ -28,7 +29,7 @@ TRAINED_ON = [
 
 def quantised(posterior: qb.NetworkPosterior, name: str, precision: qb.Precision, epochs: int) -> qb.Program:
     # ranges are set batch by batch: few large ones are quicker.
-    budget = qb.Budget(epochs=epochs, batch_size=64 if epochs else 512, learning_rate=3e-3, clip=1.0)
+    budget = tuning(epochs=epochs, batch_size=64 if epochs else 512, learning_rate=3e-3, clip=1.0)
     task = TASKS[ZOO[name].task]()
     return qb.lower(qb.quantize(posterior, task, precision, budget, device="cpu", progress=False))
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import qbayes as qb
+from fine_tuned import tuning
 from qbayes.training.loop import Loop
 from zoo.refused import REFUSED
 from zoo.tasks import TASKS
@@ -24,7 +25,7 @@ def refusals(network: nn.Module, task: str = "digits") -> list[qb.QbayesError]:
     with pytest.raises(qb.QbayesError) as of_prepare:
         qb.prepare(posterior, qb.Precision())
     with pytest.raises(qb.QbayesError) as of_quantize:
-        qb.quantize(posterior, made, budget=qb.Budget(epochs=3), device="cpu", progress=False)
+        qb.quantize(posterior, made, finetuning=tuning(epochs=3), device="cpu", progress=False)
     return [of_prepare.value, of_quantize.value]
 
 

@@ -5,19 +5,19 @@ from typing import Annotated
 
 import typer
 
-from qbayes.cli.bench import bench
-from qbayes.cli.data import data_app
+from qbayes.cli.commands.bench import bench
+from qbayes.cli.commands.data import data_app
+from qbayes.cli.commands.evaluate import evaluate
+from qbayes.cli.commands.export import export
+from qbayes.cli.commands.fit import fit
+from qbayes.cli.commands.inspect import inspect
+from qbayes.cli.commands.list import list_registries
+from qbayes.cli.commands.lower import lower
+from qbayes.cli.commands.predict import predict
+from qbayes.cli.commands.quantize import quantize
+from qbayes.cli.commands.study import study_app
+from qbayes.cli.commands.study_export import export as export_study
 from qbayes.cli.demo import demo
-from qbayes.cli.evaluate import evaluate
-from qbayes.cli.export import export
-from qbayes.cli.fit import fit
-from qbayes.cli.inspect import inspect
-from qbayes.cli.list import list_shelves
-from qbayes.cli.lower import lower
-from qbayes.cli.predict import predict
-from qbayes.cli.quantize import quantize
-from qbayes.cli.study import study_app
-from qbayes.cli.study_export import export as export_study
 
 app = typer.Typer(
     name="qbayes",
@@ -37,7 +37,7 @@ app.command("bench")(bench)
 study_app.command("export")(export_study)
 app.add_typer(study_app, name="study")
 app.add_typer(data_app, name="data")
-app.command("list")(list_shelves)
+app.command("list")(list_registries)
 app.command("demo")(demo)
 
 

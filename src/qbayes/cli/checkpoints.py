@@ -15,7 +15,7 @@ CHECKPOINT = "checkpoint"
 
 def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
     """The folder must be free, or hold what the user asked to continue or replace."""
-    from qbayes.posterior.save import HEADER, check_output_folder
+    from qbayes.posterior.storage.save import HEADER, check_output_folder
 
     waiting = (folder / CHECKPOINT).is_dir()
     if waiting and not (folder / HEADER).exists():

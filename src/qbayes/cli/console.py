@@ -17,6 +17,7 @@ from rich.console import Console
 from typer.main import get_command
 
 from qbayes.errors import BadInput, QbayesError, nearest, unknown_name
+from qbayes.options import RENAMED
 
 INTERRUPTED = 130
 TIME_IS_UP = 3
@@ -123,6 +124,10 @@ def usage_error(error: Exception) -> BadInput:
     if hasattr(error, "possibilities"):
         known = [name for parameter in context.command.params for name in parameter.opts if name[0] == "-"]
         option = str(getattr(error, "option_name", ""))
+        now = RENAMED.get(option.lstrip("-").replace("-", "_"), "").replace("_", "-")
+        if f"--{now}" in known:
+            must = f"an option of '{path}' must have its present name"
+            return BadInput(must, f"'{option}'", f"write '--{now}', its name now; see '{path} --help'")
         wrong = unknown_name(f"option of '{path}'", option, known)
         return BadInput(wrong.must, wrong.got, wrong.do + f"; see '{path} --help'")
     commands = getattr(context.command, "commands", {})

@@ -13,9 +13,9 @@ from qbayes.cli.inputs import check_writable
 from qbayes.errors import BadFile, BadInput
 
 if TYPE_CHECKING:
-    from qbayes.report.frame import Frame
-    from qbayes.study.run import Outcome
-    from qbayes.study.spec import Study
+    from qbayes.lab.analysis.frame import Frame
+    from qbayes.lab.study.run import Outcome
+    from qbayes.lab.study.spec.study import Study
 
 STUDIES = ("digits", "diabetes")
 _MARKER = ".qbayes-demo"
@@ -43,14 +43,16 @@ def demo(
     """
     _check_plotting()
     check_demo_folder(folder)
-    from qbayes.cli.study_progress import watching
-    from qbayes.posterior.save import write_atomically
-    from qbayes.report.frame import Frame
-    from qbayes.report.page import write_report
-    from qbayes.study.run import run_study
-    from qbayes.study.shipped import study_file
-    from qbayes.study.spec import Study
+    from qbayes.cli.commands.study_progress import watching
+    from qbayes.lab.analysis.frame import Frame
+    from qbayes.lab.paper.section import register_claims
+    from qbayes.lab.report.page.page import write_report
+    from qbayes.lab.study.run import run_study
+    from qbayes.lab.study.spec.builtin import study_file
+    from qbayes.lab.study.spec.study import Study
+    from qbayes.posterior.storage.save import write_atomically
 
+    register_claims()
     studies = [Study.read(study_file(name)) for name in study or STUDIES]
     write_atomically(folder / _MARKER, b"made by 'qbayes demo', which replaces its own files here\n")
     found: list[tuple[Study, Outcome, Frame, Path]] = []
@@ -97,7 +99,7 @@ def _figure(folder: Path, frames: "Sequence[Frame]") -> str | None:
     """The turned digit, where the digits are among the studies."""
     from qbayes.cli.demo_figure import draw
     from qbayes.cli.demo_panels import examples, panels
-    from qbayes.posterior.save import write_atomically
+    from qbayes.posterior.storage.save import write_atomically
 
     for frame in frames:
         made = panels(frame)
@@ -109,8 +111,8 @@ def _figure(folder: Path, frames: "Sequence[Frame]") -> str | None:
 
 
 def _document(study: "Study", outcome: "Outcome", frame: "Frame", page: Path) -> dict[str, Any]:
-    from qbayes.report.checks import check_all
-    from qbayes.report.claims import judge_all
+    from qbayes.lab.analysis.checks import check_all
+    from qbayes.lab.paper.claims import judge_all
 
     return {
         "study": study.name,
@@ -125,8 +127,8 @@ def _document(study: "Study", outcome: "Outcome", frame: "Frame", page: Path) ->
 
 
 def _print_verdict(study: "Study", outcome: "Outcome", frame: "Frame", page: Path) -> None:
-    from qbayes.report.checks import check_all
-    from qbayes.report.claims import judge_all
+    from qbayes.lab.analysis.checks import check_all
+    from qbayes.lab.paper.claims import judge_all
 
     out().print(_table(study, frame))
     out().print(losses(frame))

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qbayes import Task
-    from qbayes.report.frame import Frame
+    from qbayes.lab.analysis.frame import Frame
 
 # The test row that the figure turns: a clear 3, picked because the methods then differ in how sure they are.
 _EXAMPLE = 393

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from qbayes import NetworkPosterior, Program, ProgramPosterior, Task
-    from qbayes.posterior.stored import NetworkSource
+    from qbayes.posterior.storage.stored import NetworkSource
 
 PROGRAM_SUFFIX = ".qbayes"
 
@@ -91,7 +91,7 @@ def is_program(path: Path) -> bool:
 def open_posterior(folder: Path, network: str | None = None, device: str = "cpu") -> "NetworkPosterior":
     """A saved posterior on ``device``; code of the user's is imported only where they name it here."""
     from qbayes.networks import REBUILT
-    from qbayes.posterior.save import load_posterior
+    from qbayes.posterior.storage.save import load_posterior
     from qbayes.quant.prepare import requantised
     from qbayes.training.fit import choose_device
 
@@ -176,7 +176,7 @@ def open_answering(
 def _named_network(folder: Path, name: str) -> "NetworkSource":
     """The network that the user names, for what the saved posterior reads and answers."""
     from qbayes.networks import rebuilt_by
-    from qbayes.posterior.save import read_header
+    from qbayes.posterior.storage.save import read_header
 
     header = read_header(folder)
     if header.get("architecture"):

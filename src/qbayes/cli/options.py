@@ -26,14 +26,6 @@ BackendName = Annotated[
     ),
 ]
 
-BatchSize = Annotated[int | None, typer.Option(help="Rows in a step.")]
-Schedule = Annotated[str | None, typer.Option(help="cosine, linear or constant.")]
-Warmup = Annotated[float | None, typer.Option(help="Share of the steps in which the rate rises.")]
-Clip = Annotated[float | None, typer.Option(help="Largest norm of the gradient.")]
-BFloat16 = Annotated[bool | None, typer.Option(help="Products in bfloat16, where the processor has such.")]
-Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile on CUDA.")]
-ChannelsLast = Annotated[bool | None, typer.Option(help="Images with channels last.")]
-
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")]
 OverwriteFolder = Annotated[bool, typer.Option("--overwrite", help="Replace a posterior in the folder.")]
 OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace that file.")]

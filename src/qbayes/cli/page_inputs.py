@@ -21,7 +21,7 @@ def read_for_page(
     """The options of a page as the target takes them, in place of the words of the command line."""
     found: dict[str, Any] = {}
     if "pixels" in given:
-        found["pixels"] = _span(given["pixels"])
+        found["pixels"] = parse_pixels(given["pixels"])
     if "beside" in given:
         found["beside"] = tuple(open_program(path, None) for path in given["beside"])
     if "float_posterior" in given:
@@ -34,7 +34,8 @@ def read_for_page(
     return found
 
 
-def _span(text: str) -> tuple[float, float]:
+def parse_pixels(text: str) -> tuple[float, float]:
+    """``0,255``: the raw inputs that stand for black and for white."""
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from qbayes import NetworkPosterior, ProgramPosterior, Task
+from qbayes.cli import images
 from qbayes.cli.inputs import recorded_task, task_for
 from qbayes.errors import BadFile, BadInput
-from qbayes.posterior.save import write_atomically
+from qbayes.posterior.storage.save import write_atomically
 from qbayes.tasks.load import NUMPY_ERRORS
 
 _TASK = "task:"
@@ -30,14 +31,22 @@ class Rows:
     targets: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
 
 
-def read_rows(source: str, posterior: NetworkPosterior | ProgramPosterior, data_dir: Path | None) -> Rows:
+def read_rows(
+    source: str,
+    posterior: NetworkPosterior | ProgramPosterior,
+    data_dir: Path | None,
+    pixels: tuple[float, float] = (0, 255),
+) -> Rows:
+    """The rows that ``source`` means; ``pixels`` are the raw inputs of black and white in a picture."""
     if source.startswith(_TASK):
         return _task_rows(source, posterior, data_dir)
     path = Path(source).expanduser()
+    if path.suffix.lower() in images.SUFFIXES:
+        return Rows(images.read_image(path, posterior.signature.input_shape, pixels))
     readers = {".npy": _read_numpy, ".npz": _read_numpy, ".csv": read_csv}
     if path.suffix not in readers:
         raise BadInput(
-            "the input must be a .npy, .npz or .csv file, or rows of a task",
+            "the input must be a .npy, .npz, .csv, .png or .jpg file, or rows of a task",
             f"'{source}'",
             f"for example x.npy, or task:{posterior.signature.task}:5",
         )

@@ -2,15 +2,15 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.integer.ops import OPS, Op
-from qbayes.integer.program import Program
-from qbayes.registry import Shelf
+from qbayes.integer.program.program import Program
+from qbayes.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Written:
 class Target(ABC):
     """A form in which programs leave the library.
 
-    A member of the shelf is a frozen dataclass: its fields are what a user may choose.
+    A registered target is a frozen dataclass: its fields are what a user may choose.
     """
 
     summary: ClassVar[str]
@@ -40,7 +40,7 @@ class Target(ABC):
         """Write the program to ``place``; ``overwrite`` may replace what an earlier export left there."""
 
 
-TARGETS: Shelf[type[Target]] = Shelf("export target", "qbayes.export.targets")
+TARGETS: Registry[type[Target]] = Registry("export target", "qbayes.export.targets")
 
 
 def make_target(name: str, /, **options: Any) -> Target:
@@ -60,20 +60,25 @@ def check_options(name: str, options: Iterable[str]) -> None:
             )
 
 
-def require_ops(program: Program, target: str, known: set[type[Op]]) -> None:
+def require_ops(program: Program, target: str, known: Collection[type[Op]]) -> None:
     """Raise where the program has an op that the target lacks, with the targets that have it."""
     for op in program.ops:
         if type(op) not in known:
-            able = [name for name in TARGETS if op.kind in TARGETS[name].ops()]
-            do = f"export to {' or '.join(able)}" if able else "change the layer; no target has this op"
-            raise BadInput(
-                f"every op of the program must be one that the target '{target}' has",
-                f"'{op.name}', a {op.kind}",
-                do,
-            )
+            raise refuse_op(op, target)
 
 
-def kinds(known: set[type[Op]]) -> frozenset[str]:
+def refuse_op(op: Op, target: str) -> BadInput:
+    """That a target cannot express an op, with the targets that can."""
+    able = [name for name in TARGETS if op.kind in TARGETS[name].ops()]
+    return BadInput(
+        f"every op of the program must be one that the target '{target}' has",
+        f"'{op.name}', a {op.kind}",
+        f"export to {' or '.join(able)}" if able else "change the layer; no target has this op",
+    )
+
+
+def kinds(known: Collection[type[Op]]) -> frozenset[str]:
+    """The kinds of ops that have an emitter among ``known``."""
     return frozenset(kind for kind, op in OPS.items() if op in known)
 
 

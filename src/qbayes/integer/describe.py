@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from qbayes.integer.cost import Cost, OpCost, cost
-from qbayes.integer.program import Program
-from qbayes.integer.verify import OpProof, verify
+from qbayes.integer.ops.fields import lengths_text
+from qbayes.integer.program.cost import Cost, OpCost, cost
+from qbayes.integer.program.program import Program
+from qbayes.integer.proof.verify import OpProof, verify
 
 COLUMNS = (
     *("layer", "kind", "output", "bits", "weights", "bytes", "MACs", "bit-ops", "runs", "sum", "Var/σ²"),
@@ -30,9 +31,10 @@ def describe(program: Program) -> str:
     signature = program.signature
     members = f"{found.members} member{'s' if found.members > 1 else ''}"
     first = program.values[program.input]
+    row = lengths_text(first.shape)
     heads = ", ".join(head or "logits" for head in (*program.outputs, *program.constant_heads))
     lines = [
-        f"program of '{signature.task}': {_shape(first.shape)} at {first.bits} bits → {heads}; {members}",
+        f"program of '{signature.task}': {row} at {first.bits} bits → {heads}; {members}",
         *_aligned([COLUMNS, *table(program, found)]),
         _totals(found),
     ]
@@ -44,7 +46,7 @@ def _cells(op: OpCost, proof: OpProof) -> tuple[str, ...]:
     return (
         op.name,
         op.kind,
-        _shape(op.shape),
+        lengths_text(op.shape),
         f"{op.bits}",
         "+".join(map(str, op.weight_bits)),
         _number(op.bytes),
@@ -66,10 +68,6 @@ def _totals(found: Cost) -> str:
 
 def _number(count: int) -> str:
     return f"{count:,}" if count else ""
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape)) or "1"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

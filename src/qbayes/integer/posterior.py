@@ -8,8 +8,8 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import Backend, choose
-from qbayes.integer.program import Program
-from qbayes.integer.run import Interpreter
+from qbayes.integer.interpreter import Interpreter
+from qbayes.integer.program.program import Program
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.predictive import Predictive, predictive_from_outputs

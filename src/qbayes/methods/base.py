@@ -1,9 +1,9 @@
 """A method: how a network becomes a posterior.
 
-``attach`` decides where randomness stands, ``loss`` what is minimised, ``optimizer`` how, and ``collect``
-which states are kept as members. Methods are frozen values that check themselves; each is one file on a
-shelf. Losses and optimisers keep a leading stack axis, so that independent networks can be trained as one
-program.
+``attach`` decides where randomness stands, ``loss`` what is minimised, ``make_optimizer`` how, and
+``collect`` which states are kept as members. Methods are frozen values that check themselves; each is one
+file in a registry. Losses and optimisers keep a leading stack axis, so that independent networks can be
+trained as one program.
 """
 
 import copy
@@ -11,9 +11,11 @@ import dataclasses
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,11 +23,14 @@ from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
 from qbayes.methods.placement import refuse_functional_dropout, run_example, survey
+from qbayes.methods.preset import DEFAULT, Preset, presets_of
+from qbayes.options import check_names
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, place_sites
-from qbayes.registry import Shelf
+from qbayes.registry import Registry
+from qbayes.tasks import Task
 
-METHODS: Shelf[type["Method"]] = Shelf("method", "qbayes.methods")
+METHODS: Registry[type["Method"]] = Registry("method", "qbayes.methods")
 # how convolutional networks run, on a GPU and on a CPU. Not compiled: on a GPU, where steps are replayed, an
 # epoch of the slim ResNet-18 would take 0.42 s instead of 0.51, and the first one 18 s instead of 0.6.
 OF_IMAGES: Mapping[str, Any] = {"bf16": "auto", "channels_last": True}
@@ -39,16 +44,18 @@ FEW_EPOCHS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Preset:
-    """A method's options and its training budget for one kind of task.
+State = dict[str, Tensor]
 
-    ``start`` names the method whose trained network the budget goes on from; without one it is too short.
+
+@runtime_checkable
+class DrawsNoise(Protocol):
+    """An optimizer that draws noise of its own.
+
+    In a stack of networks it draws that of network k inside ``lend(k)``, where torch's generator is the one
+    of that network. None is for a single network.
     """
 
-    method: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    budget: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    start: str = ""
+    lend: Callable[[int], AbstractContextManager[None]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +63,8 @@ class Method(ABC):
     """Base of all methods."""
 
     name: ClassVar[str]
-    presets: ClassVar[Mapping[str, Preset]]
+    # options and budgets by ``default/TASK``; a method without any has the defaults of its fields.
+    presets: ClassVar[Mapping[str, Preset]] = MappingProxyType({})
     # whether weights may become Gaussians: what is stored of their quantisation says by which rule it was.
     gaussian: ClassVar[bool] = True
 
@@ -91,7 +99,7 @@ class Method(ABC):
         return likelihood.nll(outputs, target).mean(-1)
 
     @abstractmethod
-    def optimizer(
+    def make_optimizer(
         self,
         module: nn.Module,
         learning_rate: float,
@@ -110,19 +118,50 @@ class Method(ABC):
         """Whether the state after ``epoch`` (from 1) of ``epochs`` is kept as a member."""
         return epoch == epochs
 
+    def count_members(self, epochs: int) -> int:
+        """How many members the posterior of one training of so many epochs has."""
+        return sum(self.collect(epoch, epochs) for epoch in range(1, epochs + 1))
+
+    def to_posterior(
+        self, module: nn.Module, states: list[State], task: Task
+    ) -> tuple[nn.Module, list[State]]:
+        """The network and the members' states of the posterior, from the states that were trained.
+
+        A hook between training and the finished posterior, for methods that make something of a trained
+        network: a Gaussian from the mean of states and their spread, or from a curvature. Where the number
+        of members changes, ``count_members`` must say so.
+
+        Args:
+            module: The network as ``attach`` made it, before training.
+            states: What ``collect`` kept of one training, in order.
+            task: The rows that it was trained on.
+
+        Returns:
+            The structure of the posterior's network, and a state of it for each member. By default both are
+            what they were.
+        """
+        return module, states
+
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **dataclasses.asdict(self)}
 
     @classmethod
+    def all_presets(cls) -> Mapping[str, Preset]:
+        """The presets of this method by ``PRESET/TASK``: its own, and those of files."""
+        return {**cls.presets, **presets_of(cls.name)}
+
+    @classmethod
     def preset(cls, preset: str, task: str, kind: str) -> Preset:
         """The preset for a task: by its name, its family (``uci`` of ``uci/yacht``), or its kind."""
-        family = task.split("/", maxsplit=1)[0]
+        family, every = task.split("/", maxsplit=1)[0], cls.all_presets()
         for key in (f"{preset}/{task}", f"{preset}/{family}", f"{preset}/{kind}"):
-            if key in cls.presets:
-                return cls.presets[key]
-        if preset not in (known := {key.partition("/")[0] for key in cls.presets}):
+            if key in every:
+                return every[key]
+        if preset == DEFAULT:
+            return Preset()
+        if preset not in (known := {DEFAULT, *(key.partition("/")[0] for key in every)}):
             raise unknown_name(f"preset of {cls.name}", preset, known)
-        tasks = sorted(key.partition("/")[2] for key in cls.presets if key.startswith(f"{preset}/"))
+        tasks = sorted(key.partition("/")[2] for key in every if key.startswith(f"{preset}/"))
         raise BadInput(
             f"the preset '{preset}' of {cls.name} must exist for the task",
             f"'{task}' ({kind})",
@@ -134,9 +173,7 @@ def make_method(name: str, **options: Any) -> Method:
     """The method called ``name`` with the given options: ``qb.method("mcd", rate=0.2)``."""
     kind = METHODS[name]
     known = {field.name for field in dataclasses.fields(kind)}
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"option of {name}", option, known)
+    check_names(name, options, known)
     # numpy's own numbers are no JSON, and options are recorded.
     options = {
         key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()

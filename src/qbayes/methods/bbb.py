@@ -20,9 +20,10 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
-from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
+from qbayes.methods.base import FEW_EPOCHS, METHODS, nothing_to_attach
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Layer, Survey, survey
+from qbayes.methods.preset import Preset
 from qbayes.posterior.gaussian import total_kl
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, Site, gaussian_layers
@@ -46,13 +47,6 @@ class BayesByBackprop(Descent):
     start: Literal["network", "uniform"] = "network"
     gaussian_bias: bool = False
 
-    # softplus(−3) and softplus(−10): the paper's first σ of linear layers and of convolutions.
-    _PAPER: ClassVar[Mapping[str, object]] = {
-        "sigma_linear": 0.048587,
-        "sigma_conv": 4.5399e-5,
-        "start": "uniform",
-    }
-
     presets: ClassVar[Mapping[str, Preset]] = {
         "default/classification": Preset(
             {"prior_sigma": 0.1, "kl_weight": 0.1},
@@ -69,18 +63,6 @@ class BayesByBackprop(Descent):
             {"prior_sigma": 0.05, "kl_weight": 0.1, "sigma_linear": 0.01, "sigma_conv": 0.003},
             {"epochs": 12, "learning_rate": 1e-3, **FEW_EPOCHS},
             start="pointwise",
-        ),
-        "paper/uci": Preset(
-            {"prior_sigma": 1.0, "kl_weight": 1.0, **_PAPER},
-            {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-2},
-        ),
-        "paper/mnist": Preset(
-            {"prior_sigma": 0.1, "kl_weight": 0.1, **_PAPER},
-            {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3},
-        ),
-        "paper/cifar10": Preset(
-            {"prior_sigma": 0.05, "kl_weight": 0.01, **_PAPER},
-            {"epochs": 300, "batch_size": 256, "learning_rate": 1e-3},
         ),
     }
 

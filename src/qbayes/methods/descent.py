@@ -11,7 +11,7 @@ from torch import nn
 from qbayes.errors import unknown_name
 from qbayes.methods.base import Method, trainable
 
-OPTIMISERS = ("adam", "adamw", "sgd")
+OPTIMIZERS = ("adam", "adamw", "sgd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,17 +21,17 @@ class Descent(Method):
     ``weight_decay`` acts on weights (two or more axes), not on biases, norms and noises.
     """
 
-    optimiser: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     weight_decay: float = 0.0
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        if self.optimiser not in OPTIMISERS:
-            raise unknown_name("optimiser", str(self.optimiser), OPTIMISERS)
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown_name("optimizer", str(self.optimizer), OPTIMIZERS)
         self.require(0 <= self.weight_decay < math.inf, "weight_decay", "at least 0 and finite")
         self.require(0 <= self.momentum < 1, "momentum", "at least 0 and below 1")
 
-    def optimizer(
+    def make_optimizer(
         self,
         module: nn.Module,
         learning_rate: float,
@@ -46,10 +46,10 @@ class Descent(Method):
         # one kernel for all parameters: on the CPU too a small network gains a tenth or more of a step.
         # There is none for complex numbers.
         fused = all(parameter.is_floating_point() for parameter in parameters)
-        if self.optimiser == "sgd":
+        if self.optimizer == "sgd":
             nesterov = self.momentum > 0
             return torch.optim.SGD(groups, learning_rate, self.momentum, nesterov=nesterov, fused=fused)
-        kind = torch.optim.Adam if self.optimiser == "adam" else torch.optim.AdamW
+        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
         return kind(groups, learning_rate, fused=fused)
 
 

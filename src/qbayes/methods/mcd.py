@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
+from qbayes.methods.base import FEW_EPOCHS, METHODS, nothing_to_attach
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Survey, survey
+from qbayes.methods.preset import Preset
 from qbayes.posterior.mask import check_rate
 from qbayes.posterior.sites import Attachment, Place, Site
 
@@ -64,20 +65,8 @@ class MCDropout(Descent):
         "default/uci/wine": _uci(0.3),
         "default/uci/yacht": _uci(0.05),
         "default/cifar10": Preset(
-            {"rate": 0.02, "optimiser": "sgd", "weight_decay": 5e-4},
+            {"rate": 0.02, "optimizer": "sgd", "weight_decay": 5e-4},
             {"epochs": 36, "learning_rate": 0.4, "small_images": 0.4, **FEW_EPOCHS},
-        ),
-        "paper/uci": Preset(
-            {"rate": 0.2, "placement": "paper", "weight_decay": 5e-5},
-            {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3},
-        ),
-        "paper/mnist": Preset(
-            {"rate": 0.2, "placement": "paper", "weight_decay": 1e-5},
-            {"epochs": 100, "batch_size": 128, "learning_rate": 1e-3},
-        ),
-        "paper/cifar10": Preset(
-            {"rate": 0.15, "placement": "paper", "weight_decay": 1e-5},
-            {"epochs": 300, "batch_size": 256, "learning_rate": 5e-3},
         ),
     }
 

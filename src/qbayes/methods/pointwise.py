@@ -13,9 +13,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset
+from qbayes.methods.base import FEW_EPOCHS, METHODS
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import survey
+from qbayes.methods.preset import Preset
 from qbayes.posterior.sites import Attachment
 
 
@@ -40,17 +41,8 @@ class Pointwise(Descent):
             {}, {"epochs": 40, "least_steps": 4000, "batch_size": 64, "learning_rate": 3e-3}
         ),
         "default/cifar10": Preset(
-            {"optimiser": "sgd", "weight_decay": 5e-4},
+            {"optimizer": "sgd", "weight_decay": 5e-4},
             {"epochs": 24, "learning_rate": 0.4, "small_images": 0.4, **FEW_EPOCHS},
-        ),
-        "paper/uci": Preset(
-            {"weight_decay": 5e-5}, {"epochs": 300, "batch_size": 1000, "learning_rate": 1e-3}
-        ),
-        "paper/mnist": Preset(
-            {"weight_decay": 1e-4}, {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3}
-        ),
-        "paper/cifar10": Preset(
-            {"weight_decay": 1e-5}, {"epochs": 300, "batch_size": 256, "learning_rate": 1e-3}
         ),
     }
 

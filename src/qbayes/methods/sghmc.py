@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, OF_IMAGES, Method, Preset, trainable
+from qbayes.methods.base import METHODS, OF_IMAGES, Method, trainable
 from qbayes.methods.pointwise import Pointwise
+from qbayes.methods.preset import Preset
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment
 
@@ -269,18 +270,6 @@ class SGHMCMethod(Method):
             {"epochs": 30, "batch_size": 256, "learning_rate": 4e-3, **_STEADY, **OF_IMAGES},
             start="pointwise",
         ),
-        "paper/uci": Preset(
-            {"burn_in": 200, "resample_momentum": 10, "resample_prior": 5, "likelihood_weight": 2.0},
-            {"epochs": 300, "batch_size": 128, "learning_rate": 1e-2, **_STEADY},
-        ),
-        "paper/mnist": Preset(
-            {"burn_in": 20, "resample_prior": 15},
-            {"epochs": 100, "batch_size": 256, "learning_rate": 1e-2, **_STEADY},
-        ),
-        "paper/cifar10": Preset(
-            {"burn_in": 200, "resample_prior": 25, "likelihood_weight": 16.0},
-            {"epochs": 300, "batch_size": 256, "learning_rate": 1e-2, **_STEADY},
-        ),
     }
 
     def __post_init__(self) -> None:
@@ -305,7 +294,7 @@ class SGHMCMethod(Method):
     ) -> Tensor:
         return self.likelihood_weight * super().loss(module, outputs, target, likelihood, rows)
 
-    def optimizer(
+    def make_optimizer(
         self,
         module: nn.Module,
         learning_rate: float,

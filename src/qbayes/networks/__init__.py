@@ -1,7 +1,7 @@
 """Networks by name: plain PyTorch, without Bayes and without bits.
 
-``build_network`` makes one from the shelf, or calls one's own factory, ``package.module:factory``. What was
-built carries its ``Architecture``, from which a saved posterior rebuilds it: ``REBUILT`` those of the shelf,
+``build_network`` makes a registered one, or calls one's own factory, ``package.module:factory``. What was
+built carries its ``Architecture``, from which a saved posterior rebuilds it: ``REBUILT`` the registered ones,
 ``rebuilt_by`` those of a factory that the caller names. No file decides what is imported.
 """
 
@@ -18,12 +18,12 @@ from torch import nn
 
 from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.networks.base import Kind, check_choice, check_sizes
-from qbayes.posterior.outline import NetworkNotGiven, Outlined
-from qbayes.registry import Shelf
+from qbayes.posterior.storage.outline import NetworkNotGiven, Outlined
+from qbayes.registry import Registry
 
 __all__ = ["NETWORKS", "REBUILT", "Architecture", "build_network", "is_own", "rebuilt_by"]
 
-NETWORKS: Shelf[Callable[..., nn.Module]] = Shelf("network", "qbayes.networks")
+NETWORKS: Registry[Callable[..., nn.Module]] = Registry("network", "qbayes.networks")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def is_own(name: str) -> bool:
     return ":" in name
 
 
-def _from_the_shelf(architecture: Mapping[str, Any]) -> nn.Module:
+def _build_registered(architecture: Mapping[str, Any]) -> nn.Module:
     if not architecture:
         raise NetworkNotGiven(
             "a posterior of one's own network needs that network at loading",
@@ -93,8 +93,8 @@ def _from_the_shelf(architecture: Mapping[str, Any]) -> nn.Module:
     return Architecture.from_json(architecture).build()
 
 
-# networks of the shelf keep nothing but their state: they can be laid out before they take memory.
-REBUILT = Outlined(_from_the_shelf)
+# registered networks keep nothing but their state: they can be laid out before they take memory.
+REBUILT = Outlined(_build_registered)
 
 
 def rebuilt_by(name: str) -> Callable[[Mapping[str, Any]], nn.Module]:
@@ -123,7 +123,7 @@ def build_network(
 ) -> nn.Module:
     """A network with fresh weights for rows of ``input_shape``.
 
-    ``outputs`` is the number of classes, or the shape of the targets. ``name`` is one of the shelf, or
+    ``outputs`` is the number of classes, or the shape of the targets. ``name`` is a registered one, or
     ``package.module:factory``; a factory gets ``input_shape``, ``outputs`` and ``kind`` where its signature
     has them. The result's ``architecture`` says how to build it again.
     """

@@ -1,4 +1,4 @@
-"""What the networks of this shelf have in common: their heads, and the checks of their options."""
+"""What the registered networks have in common: their heads, and the checks of their options."""
 
 import math
 from collections.abc import Sequence

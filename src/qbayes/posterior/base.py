@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from qbayes.posterior.network import NetworkPosterior
 
 ArrayLike = Tensor | np.ndarray | Sequence[Any]
+T = TypeVar("T", bound="NetworkPosterior")
 
 
 class Posterior(ABC):
@@ -74,10 +75,17 @@ class Posterior(ABC):
         ``network`` is what ``qb.attach`` returned, trained; ``members`` its collected states (its own state
         if not given); ``signature`` usually ``task.signature``.
         """
-        from qbayes.posterior.network import NetworkPosterior
-
         states = [network.state_dict()] if members is None else list(members)
-        return NetworkPosterior(network, states, signature, provenance=dict(provenance or {}))
+        return _of_networks[0](network, states, signature, provenance=dict(provenance or {}))
+
+
+_of_networks: "list[type[NetworkPosterior]]" = []
+
+
+def answers_for_networks(kind: "type[T]") -> "type[T]":
+    """Marks the class that ``Posterior.from_trained`` makes: it stands above this module."""
+    _of_networks[:] = [kind]
+    return kind
 
 
 def check_inputs(x: ArrayLike, signature: Signature) -> Tensor:

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from qbayes import noise
 from qbayes.errors import BadInput
-from qbayes.posterior.compiled_draw import draw_normals
-from qbayes.posterior.reparametrise import reparametrised, squared
+from qbayes.posterior.reparametrize.c_draw import draw_normals
+from qbayes.posterior.reparametrize.draw import reparametrised, squared
 
 Weighted = nn.Linear | nn.Conv1d | nn.Conv2d
 WEIGHTED_TYPES = (nn.Linear, nn.Conv1d, nn.Conv2d)

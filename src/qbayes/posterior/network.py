@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 
 from qbayes import noise
 from qbayes.errors import BadInput
-from qbayes.posterior.base import Posterior
-from qbayes.posterior.carried import check_can_be_pickled, with_own_numbers
+from qbayes.posterior.base import Posterior, answers_for_networks
+from qbayes.posterior.copying import check_can_be_pickled, with_own_numbers
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.predictive import Predictive, predictive_from_outputs
 from qbayes.posterior.signature import Signature
@@ -42,6 +42,7 @@ _FEW_ROWS = 64
 _WEIGHTS_AT_ONCE = 1 << 25
 
 
+@answers_for_networks
 class NetworkPosterior(Posterior):
     """A network with sites and one or more members, in float or fake-quantised.
 

@@ -1,4 +1,4 @@
-"""The first waist: every method reduces to sites of two kinds on a network, and to several members.
+"""The first interface: every method reduces to sites of two kinds on a network, and to several members.
 
 A *mask* stands before or after a module; a *gaussian* replaces a layer. Methods decide where sites go;
 everything downstream (prediction, saving, quantisation, backends) reads the sites and never a method's name.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
-from qbayes.posterior.carried import Carried
+from qbayes.posterior.copying import Carried
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.quant.coded import Coded
 from qbayes.quant.layers.base import QuantLayer, Span
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.quantizer import Quantizer
 
@@ -47,7 +47,7 @@ class QuantNetwork(nn.Module):
         self.heads = dict(heads)
         # part of the state: what was saved in training still has to settle where it is loaded.
         self.register_buffer("settled", torch.zeros((), dtype=torch.bool))
-        # of class scores: what ``qbayes.quant.match`` multiplies them by.
+        # of class scores: what ``qbayes.quant.finetune.temperature`` multiplies them by.
         self.register_buffer("sharpness", torch.ones(()))
         self.register_load_state_dict_post_hook(_settle_loaded)
         self.is_calibrating = False

@@ -1,6 +1,7 @@
 """Precision: how many bits, and which grids, for every part of a network."""
 
 import dataclasses
+import re
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +11,20 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from qbayes.errors import BadInput, nearest, unknown_name
+from qbayes.integer.arithmetic.grid import FEWEST_BITS, MOST_BITS, MOST_WIDE_BITS
+from qbayes.options import check_names
 from qbayes.posterior.likelihood import Categorical, Likelihood
-from qbayes.quant.affine import FEWEST_BITS, MOST_BITS, MOST_WIDE_BITS
-from qbayes.quant.quantizers import QUANTIZERS
+from qbayes.quant.observers import QUANTIZERS
 
 Override = tuple[str, tuple[tuple[str, int | str | None], ...]]
 Overrides = tuple[Override, ...]
 
-BITS = ("weight", "activation", "between", "input", "output", "noise", "sigma")
-FOLLOWS = {"between": "activation", "input": "activation", "output": "activation", "sigma": "weight"}
+BITS = ("weight", "activation", "elementwise_bits", "input", "output", "noise", "sigma")
+FOLLOWS = {"elementwise_bits": "activation", "input": "activation", "output": "activation", "sigma": "weight"}
 AUTO = "auto"
+# TOML has no null: these words say that bits follow the others.
+FOLLOW = ("none", "null", "follow")
+_LABEL = re.compile(r"[Ww](\d+)[Aa](\d+)")
 # the ends of the network: they may have more than 8 bits, and what they are for decides how many.
 ENDS = ("input", "output")
 RANGES = ("weight_range", "activation_range")
@@ -32,7 +37,7 @@ PAPER: Mapping[str, Any] = {
     "granularity": "tensor",
     "weight_range": "ema",
     "activation_range": "ema",
-    "between": None,
+    "elementwise_bits": None,
     "input": None,
     "output": None,
     "gaussian": "single",
@@ -54,9 +59,9 @@ class Precision:
     all of them fit 32 bits whatever their weights (129 inputs an output at W8). Other heads, and
     another input, have 8 then.
 
-    ``between`` are the bits of values that no layer multiplies (``qbayes.quant.between``): a branch before it
-    is added, what is averaged, joined or looked up. Where these are not more than ``activation``, or None,
-    all values have the bits of activations.
+    ``elementwise_bits`` are those of values that no layer multiplies (``quant.graph.elementwise_bits``): a
+    branch before it is added, what is averaged, joined or looked up. Where these are not more than
+    ``activation``, or None, all values have the bits of activations.
 
     ``noise`` are the bits of ε. ``gaussian="keep"`` gives the noise of Gaussian weights an
     accumulator of its own wherever the weights' grid would lose it; ``"single"`` rounds σ·ε on its own grid
@@ -80,7 +85,7 @@ class Precision:
     sigma: int | None = None
     gaussian: Literal["keep", "single"] = "keep"
     mask: Literal["exact", "product"] = "exact"
-    between: int | None = MOST_BITS
+    elementwise_bits: int | None = MOST_BITS
     overrides: Mapping[str, Mapping[str, int | str | None]] | Overrides = ()
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "paper": PAPER}
@@ -111,6 +116,38 @@ class Precision:
         bits = {"weight": weight, "activation": activation}
         given = {key: value for key, value in bits.items() if value is not None}
         return cls(**{**cls.presets[name], **given})
+
+    @classmethod
+    def parse(cls, given: "PrecisionLike") -> "Precision":
+        """The precision that a label or a table stands for, as the command line and TOML have them.
+
+        Example:
+            >>> Precision.parse("W4A4") == Precision(4, 4)
+            True
+            >>> Precision.parse({"preset": "paper", "weight": 4}).label
+            'W4A7'
+
+        Args:
+            given: ``"W4A4"``; options by name, with ``preset`` where they do not begin with the default's; or
+                a ``Precision``, which stays as it is.
+        """
+        if isinstance(given, Precision):
+            return given
+        if isinstance(given, str):
+            found = _LABEL.fullmatch(given)
+            if found is None:
+                raise BadInput(
+                    "a precision must name the bits of weights and activations", f"'{given}'", "write W4A4"
+                )
+            return cls(weight=int(found[1]), activation=int(found[2]))
+        if not isinstance(given, Mapping):
+            raise BadInput("a precision must be a label or a table", f"{given!r:.200}", 'write "W4A4"')
+        options = {key: None if value in FOLLOW else value for key, value in given.items()}
+        preset = str(options.pop("preset", "default"))
+        check_names("the precision", options, [field.name for field in dataclasses.fields(cls)])
+        if preset not in cls.presets:
+            raise unknown_name("preset of the precision", preset, cls.presets)
+        return cls(**{**cls.presets[preset], **options})
 
     @property
     def label(self) -> str:
@@ -187,18 +224,14 @@ class Precision:
 
     @classmethod
     def from_json(cls, data: object) -> "Precision":
-        """The precision that ``to_json`` described; anything else is refused.
-
-        What was written before there was ``between`` had the bits of activations there.
-        """
+        """The precision that ``to_json`` described; anything else is refused."""
         names = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(data, Mapping) or set(data) | {"between"} != names:
+        if not isinstance(data, Mapping) or set(data) != names:
             got = sorted(map(str, set(data) ^ names)) if isinstance(data, Mapping) else type(data).__name__
             raise _malformed(f"exactly the fields {', '.join(sorted(names))}", f"{got!s:.200}")
         if not isinstance(data["overrides"], list):
             raise _malformed("overrides as a list of pairs", f"{data['overrides']!r:.200}")
-        values: dict[str, Any] = {"between": None, **data}
-        return cls(**values)
+        return cls(**dict[str, Any](data))
 
     @property
     def _pairs(self) -> Overrides:
@@ -229,6 +262,9 @@ class Precision:
         value = getattr(self, name)
         if not isinstance(value, str) or value not in choices:
             raise unknown_name(name.replace("_", " "), f"{value!s:.200}", choices)
+
+
+PrecisionLike = Precision | str | Mapping[str, Any]
 
 
 def _choices() -> dict[str, tuple[str, ...]]:

@@ -1,57 +1,34 @@
 """From a float network to a fake-quantised one: trace, fold, and put a quantiser behind every computation."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
+from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.methods.placement import run_example
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
-from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
-from qbayes.quant.affine import MOST_BITS
-from qbayes.quant.between import Widened, widen
-from qbayes.quant.ends import WIDE_HEADROOM, WIDE_RULE, input_bits, output_bits
-from qbayes.quant.fold import fold, folded_bias, folded_weight
-from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
-from qbayes.quant.layers.elementwise import (
-    QuantAdd,
-    QuantAffine,
-    QuantConcat,
-    QuantInput,
-    QuantLookup,
-    QuantMaskProduct,
-    QuantMul,
-    QuantNarrow,
-    QuantReach,
-    QuantRescale,
-)
+from qbayes.quant.graph.elementwise_bits import Widened, widen
+from qbayes.quant.graph.fold import fold, folded_bias, folded_weight
+from qbayes.quant.graph.kinds import limits_of
+from qbayes.quant.graph.nodes import NARROW, Graph, Node
+from qbayes.quant.graph.trace import EXAMPLE_ROWS
+from qbayes.quant.graph.trace_cache import Traces
+from qbayes.quant.graph.wide_ends import WIDE_HEADROOM, WIDE_RULE, input_bits, output_bits
+from qbayes.quant.layers.base import QuantLayer
 from qbayes.quant.layers.gaussian import GaussianWeights
-from qbayes.quant.layers.movement import (
-    QuantDropout,
-    QuantMask,
-    QuantMaxPool,
-    QuantPad,
-    QuantPermute,
-    QuantReshape,
-    QuantSlice,
-    QuantUpsample,
-)
-from qbayes.quant.layers.pool import QuantAverage
 from qbayes.quant.layers.single_grid import SingleGridWeights
 from qbayes.quant.layers.weighted import Geometry, PointWeights, QuantWeighted
 from qbayes.quant.network import QuantNetwork, Step
-from qbayes.quant.nodes import COMPUTED, NARROW, Graph, Node
+from qbayes.quant.observers import QUANTIZERS
 from qbayes.quant.precision import Precision
 from qbayes.quant.quantizer import Quantizer
-from qbayes.quant.quantizers import QUANTIZERS
-from qbayes.quant.trace import EXAMPLE_ROWS
-from qbayes.quant.traces import Traces
 
 # rounding in float32 stays far below; a wrong graph lies far above.
 _LARGEST_ERROR, _LEAST_ERROR = 1e-2, 1e-6
@@ -105,14 +82,14 @@ def quant_network(
     graph = fold((Traces() if traces is None else traces).graph(network, example))
     if precision.mask == "product":
         _quantise_masks(graph)
-    if not any(node.kind not in ("input", "dropout") for node in graph.nodes):
+    if not any(node.traits.becomes_op for node in graph.nodes):
         raise BadInput(
             "a network must compute something to become integers",
             f"{type(network).__name__}, which computes nothing",
             "give a network with layers between its input and its output",
         )
     wide = widen(graph, precision)
-    named = [node.layer for node in graph.nodes if node.kind in COMPUTED]
+    named = [node.layer for node in graph.nodes if node.traits.computes]
     precision.check_overrides([*named, *wide.layers])
     built = Builder(graph, precision, wide).build().to(device)
     _check_same(network, built, input_shape, device)
@@ -172,9 +149,15 @@ class Builder:
     def build(self) -> QuantNetwork:
         nodes = self.graph.nodes
         steps = [Step(node.name, tuple(source.name for source in node.inputs)) for node in nodes]
-        layers = [_MAKERS[node.kind](self, node) for node in nodes]
+        layers = [self.layer(node) for node in nodes]
         heads = {head: node.name for head, node in self.graph.heads.items()}
         return QuantNetwork(steps, layers, heads)
+
+    def layer(self, node: Node) -> QuantLayer:
+        """The fake-quantised layer of a node."""
+        make = node.traits.make
+        assert make is not None, f"folding leaves no node of kind {node.kind}"
+        return make(self, node)
 
     def out(self, node: Node) -> Quantizer:
         """The quantiser of a node's output."""
@@ -212,7 +195,7 @@ class Builder:
             _check_finite(node.layer, module)
             make = self._gaussian if isinstance(module, GaussianLayer) else self._point
             self.weights[id(module)] = make(node, module)
-        return QuantWeighted(self.weights[id(module)], self.out(node), _limits(node))
+        return QuantWeighted(self.weights[id(module)], self.out(node), limits_of(node))
 
     def _point(self, node: Node, module: Any) -> PointWeights:
         gain, shift = node.options.get("gain"), node.options.get("shift")
@@ -277,45 +260,3 @@ def _check_finite(name: str, module: nn.Module) -> None:
                 f"NaN or infinity in {parameter} of '{name}'",
                 "fit the network again with a lower learning rate, or leave this member out",
             )
-
-
-def _limits(node: Node) -> Limits:
-    return node.options.get("clamp", UNLIMITED)
-
-
-def _clamp(builder: Builder, node: Node) -> QuantLayer:
-    return QuantRescale(builder.out(node), (node.options["low"], node.options["high"]))
-
-
-def _mask(builder: Builder, node: Node) -> QuantLayer:
-    assert isinstance(node.module, Mask)
-    return QuantMask(node.module)
-
-
-def _dropout(builder: Builder, node: Node) -> QuantLayer:
-    assert node.module is not None
-    return QuantDropout(node.module)
-
-
-_MAKERS: dict[str, Callable[[Builder, Node], QuantLayer]] = {
-    "input": lambda b, n: QuantInput(b.out(n)),
-    "weighted": lambda b, n: b.weighted(n),
-    "add": lambda b, n: QuantAdd(n.options["factors"], b.out(n), _limits(n)),
-    "mul": lambda b, n: QuantMul(b.out(n), _limits(n)),
-    "concat": lambda b, n: QuantConcat(n.options["axis"], b.out(n), _limits(n)),
-    "affine": lambda b, n: QuantAffine(n.options["gain"], n.options["offset"], b.out(n), _limits(n)),
-    "average": lambda b, n: QuantAverage(n.options, b.out(n), _limits(n)),
-    "unary": lambda b, n: QuantLookup(n.options["function"], n.options["label"], b.out(n)),
-    "clamp": _clamp,
-    NARROW: lambda b, n: QuantNarrow(b.out(n)),
-    "reach": lambda b, n: QuantReach(n.options["value"], b.out(n)),
-    "product": lambda b, n: QuantMaskProduct(b.out(n)),
-    "mask": _mask,
-    "dropout": _dropout,
-    "max_pool": lambda b, n: QuantMaxPool(n.options),
-    "reshape": lambda b, n: QuantReshape(n.shape),
-    "permute": lambda b, n: QuantPermute(n.options["order"]),
-    "slice": lambda b, n: QuantSlice(**n.options),
-    "pad": lambda b, n: QuantPad(n.options["amounts"], n.options["mode"], n.options["value"]),
-    "upsample": lambda b, n: QuantUpsample(n.options["factors"]),
-}

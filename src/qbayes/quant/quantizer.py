@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.quant.affine import (
+from qbayes.integer.arithmetic.grid import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
     code_range,
@@ -19,10 +19,10 @@ from qbayes.quant.affine import (
     quantize,
     scale_gradient,
 )
-from qbayes.quant.finish import can_finish, finished
-from qbayes.quant.follow import Grid, can_follow, follow
-from qbayes.quant.fused import can_fuse, fused
-from qbayes.quant.quantizers import QUANTIZERS, State
+from qbayes.quant.kernels.epilogue import can_finish, finished
+from qbayes.quant.kernels.fake_quantize import can_fuse, fused
+from qbayes.quant.kernels.moving_average import Grid, can_follow, follow
+from qbayes.quant.observers import QUANTIZERS, State
 
 PREFIX = "observed_"
 

@@ -2,7 +2,7 @@
 
 from qbayes.tasks.base import Split, Task
 from qbayes.tasks.dataset import DATASETS, Dataset
-from qbayes.tasks.download import data_folder, fetch, verify
+from qbayes.tasks.files.download import data_folder, fetch, verify
 from qbayes.tasks.load import load_task
 
 __all__ = ["DATASETS", "Dataset", "Split", "Task", "data_folder", "fetch", "load_task", "verify"]

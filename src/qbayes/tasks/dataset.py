@@ -1,4 +1,4 @@
-"""The shelf of data sets: what each one is, where its files are published, and how it is loaded."""
+"""The registry of data sets: what each one is, where its files are published, and how it is loaded."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from qbayes.errors import BadFile, BadInput, nearest, unknown_name
-from qbayes.registry import Shelf
+from qbayes.registry import Registry
 from qbayes.tasks.arrays import Kind
 from qbayes.tasks.base import Task
 
@@ -53,7 +53,7 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A member of the shelf.
+    """A registered data set.
 
     ``load(data_folder, variant, **options)`` makes the task: its keyword-only parameters are the options.
     ``lend(data_folder)`` gives test inputs that serve as confusion data of another set. ``check(path)``
@@ -99,7 +99,7 @@ class Dataset:
         return found
 
 
-DATASETS: Shelf[Dataset] = Shelf("data set", "qbayes.tasks.datasets")
+DATASETS: Registry[Dataset] = Registry("data set", "qbayes.tasks.datasets")
 
 
 def missing(dataset: Dataset, files: list[DataFile], data_folder: Path, why: str = "") -> MissingFile:

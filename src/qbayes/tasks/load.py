@@ -12,7 +12,7 @@ import numpy as np
 from qbayes.errors import BadFile, nearest
 from qbayes.tasks.base import Task
 from qbayes.tasks.dataset import check_options, find_dataset
-from qbayes.tasks.download import data_folder
+from qbayes.tasks.files.download import data_folder
 
 _NPZ_OPTIONS: dict[str, Any] = {
     "kind": None,

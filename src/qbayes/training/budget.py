@@ -6,67 +6,71 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from qbayes.errors import BadInput, unknown_name
+from qbayes.options import (
+    POSITIVE,
+    SHARE_BELOW_ONE,
+    SWITCH,
+    Limit,
+    check_names,
+    check_options,
+    is_number,
+    one_of,
+    option,
+    whole,
+)
 
-SCHEDULES = ("cosine", "linear", "constant")
-_LIMITS: Mapping[str, tuple[int, int]] = {
-    "epochs": (0, 1_000_000),
-    "batch_size": (1, (1 << 31) - 1),
-    "least_steps": (0, 1_000_000_000),
-}
+_NORM = Limit(
+    "at least 0 and finite, or None",
+    lambda value: value is None or POSITIVE.holds(value) or (is_number(value) and value == 0),
+)
+_BF16 = Limit("true, false or 'auto'", lambda value: isinstance(value, bool) or value == "auto")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Epochs, batch, learning rate and its schedule, and how the arithmetic runs.
+    """How long a network is trained, in which steps, and in which arithmetic.
 
-    ``epochs=0`` is for quantisation, where it means: calibrate only. ``least_steps`` raises the epochs on
-    small data, where a pass over the rows is only a few steps.
-    ``warmup`` is the share of the steps over which the rate rises from 0; ``clip`` bounds the gradient's norm
-    of each network. ``bf16`` multiplies in bfloat16; ``"auto"`` does so for images where the processor has
-    such products (``qbayes.training.arithmetic``). ``compile`` applies on CUDA only.
-    ``average`` is the share of the last steps whose weights are averaged; the average is what is kept, with
-    its batch statistics measured anew. ``small_images`` is the share of the first epochs whose images are
-    shrunk to three quarters of their side: they take little more than half the time.
+    Example:
+        >>> Budget(epochs=5, learning_rate=0.01).rate_at(0, 100)
+        0.01
+
+    Attributes:
+        epochs: Passes over the training rows.
+        least_steps: Steps that there are at least. It raises the epochs where a pass is only a few steps;
+            0 by default.
+        batch_size: Rows in a step.
+        learning_rate: The largest rate, or the step of SGHMC.
+        schedule: How the rate falls: by ``cosine``, ``linear``, or not (``constant``).
+        warmup: The share of the steps in which the rate rises from 0; none by default.
+        clip: The largest norm of a network's gradient; unlimited by default and where it is 0.
+        bf16: Whether products are of bfloat16. ``"auto"`` says yes for images on a processor that has them.
+        compile: Whether ``torch.compile`` is used; it is on CUDA only.
+        channels_last: Whether images lie with their channels last.
+        average: The share of the last steps whose weights are averaged. The average is kept, and its batch
+            statistics are measured anew. None by default.
+        small_images: The share of the first epochs in which images have three quarters of their side. Such
+            epochs take little more than half the time. None by default.
     """
 
-    epochs: int = 100
-    least_steps: int = 0
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup: float = 0.0
-    clip: float | None = None
-    bf16: bool | Literal["auto"] = False
-    compile: bool = False
-    channels_last: bool = False
-    average: float = 0.0
-    small_images: float = 0.0
+    epochs: int = option(100, "Passes over the training rows.", whole(0, 1_000_000))
+    least_steps: int = option(0, "Steps at least: small data get more epochs.", whole(0, 1_000_000_000))
+    batch_size: int = option(128, "Rows in a step.", whole(1, (1 << 31) - 1))
+    learning_rate: float = option(1e-3, "Largest learning rate, or SGHMC's step.", POSITIVE)
+    schedule: Literal["cosine", "linear", "constant"] = option(
+        "cosine", "How the rate falls.", one_of("cosine", "linear", "constant")
+    )
+    warmup: float = option(0.0, "Share of the steps in which the rate rises.", SHARE_BELOW_ONE)
+    clip: float | None = option(None, "Largest norm of the gradient; 0 for any.", _NORM)
+    bf16: bool | Literal["auto"] = option(False, "Products in bfloat16, where the processor has such.", _BF16)
+    compile: bool = option(False, "torch.compile on CUDA.", SWITCH)
+    channels_last: bool = option(False, "Images with channels last.", SWITCH)
+    average: float = option(0.0, "Share of the last steps whose weights are averaged.", SHARE_BELOW_ONE)
+    small_images: float = option(0.0, "Share of the epochs on smaller images.", SHARE_BELOW_ONE)
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _LIMITS.items():
-            value = getattr(self, name)
-            holds = type(value) is int and least <= value <= most
-            self._require(holds, name, f"a whole number from {least} to {most:,}")
-        for name in ("compile", "channels_last"):
-            self._require(isinstance(getattr(self, name), bool), name, "true or false")
-        automatic = isinstance(self.bf16, str) and self.bf16 == "auto"
-        self._require(isinstance(self.bf16, bool) or automatic, "bf16", "true, false or 'auto'")
-        for name in ("average", "small_images"):
-            self._require(_between(getattr(self, name), 0, 1), name, "a share from 0 to below 1")
-        self._require(
-            _between(self.learning_rate, 0, math.inf, open_below=True), "learning_rate", "above 0 and finite"
-        )
-        self._require(_between(self.warmup, 0, 1), "warmup", "a share from 0 to below 1")
-        self._require(
-            self.clip is None or _between(self.clip, 0, math.inf, open_below=True), "clip", "above 0, or None"
-        )
-        if self.schedule not in SCHEDULES:
-            raise unknown_name("schedule", str(self.schedule), SCHEDULES)
-
-    def _require(self, holds: bool, field: str, must: str) -> None:
-        if not holds:
-            raise BadInput(f"budget: {field} must be {must}", f"{getattr(self, field)!r}", f"change {field}")
+        check_options(self, "budget")
+        if self.clip == 0:
+            object.__setattr__(self, "clip", None)
 
     def rate_at(self, step: int, steps: int) -> float:
         """The learning rate of ``step`` (from 0): linear warm-up, then as the schedule has it.
@@ -95,13 +99,10 @@ class Budget:
     @classmethod
     def from_options(cls, options: Mapping[str, Any], **overrides: Any) -> "Budget":
         """A budget from a preset's options and what the user says instead; epochs named are epochs kept."""
-        known = {field.name for field in dataclasses.fields(cls)}
         merged = {**options, **overrides}
         if "epochs" in overrides and "least_steps" not in overrides:
             merged["least_steps"] = 0
-        for option in merged:
-            if option not in known:
-                raise unknown_name("option of the budget", option, known)
+        check_names("the budget", merged, [field.name for field in dataclasses.fields(cls)])
         return cls(**merged)
 
 
@@ -115,10 +116,3 @@ def rows_in_epoch(rows: int, batch_size: int) -> int:
     """Rows that the batches of an epoch hold."""
     full, rest = divmod(rows, batch_size)
     return rows - (1 if rest == 1 and full > 0 else 0)
-
-
-def _between(value: object, low: float, high: float, *, open_below: bool = False) -> bool:
-    """Whether ``value`` is a number with ``low ≤ value < high`` (``low < value`` if open below)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return low <= value < high and not (open_below and value == low)

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,55 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from qbayes.errors import BadFile
-from qbayes.posterior.save import write_atomically
+from qbayes.posterior.storage.save import write_atomically
 
 _HEADER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The folder in which an interrupted run leaves its state.
+
+    Example:
+        >>> Checkpoint("runs/mcd", resume=True).path("chain-0000.checkpoint").name
+        'chain-0000.checkpoint'
+
+    Attributes:
+        folder: None keeps no state.
+        resume: Whether the run goes on from what lies there. By default it begins anew, and is refused where
+            another run's state lies.
+    """
+
+    folder: str | Path | None
+    resume: bool = False
+
+    @classmethod
+    def of(cls, given: "CheckpointLike") -> "Checkpoint":
+        """The checkpoint that a folder alone stands for."""
+        return given if isinstance(given, Checkpoint) else cls(given)
+
+    def path(self, name: str) -> Path | None:
+        """A file of the folder; None where no state is kept."""
+        return None if self.folder is None else Path(self.folder) / name
+
+    def check_overwriting(self, paths: Iterable[Path | None]) -> None:
+        """Raise where a new run would replace the state of another."""
+        if not self.resume:
+            check_overwriting(paths)
+
+
+CheckpointLike = str | Path | Checkpoint | None
+
+
+def check_overwriting(paths: Iterable[Path | None]) -> None:
+    """Raise where one of the files is there: a new run must not replace the checkpoint of another."""
+    for path in paths:
+        if path is not None and path.exists():
+            raise BadFile(
+                "a new run needs a folder without checkpoints",
+                f"{path} is there",
+                "go on with Checkpoint(folder, resume=True), or delete it, or give another folder",
+            )
 
 
 class BadCheckpoint(BadFile):

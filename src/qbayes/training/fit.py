@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
-from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError, RunFailed
+from qbayes.errors import BadInput, Interrupted, QbayesError, RunFailed
 from qbayes.methods.base import Method
 from qbayes.methods.placement import run_example
 from qbayes.networks import Architecture
@@ -25,36 +25,61 @@ from qbayes.provenance import device_name, versions
 from qbayes.tasks import Task
 from qbayes.training.arithmetic import resolve_arithmetic
 from qbayes.training.budget import Budget, steps_in_epoch
+from qbayes.training.checkpoint import Checkpoint, CheckpointLike
 from qbayes.training.loop import Loop, Run, derived_seed
+from qbayes.training.named import MethodLike, NetworkLike, named_method, named_network
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.small_images import check_small_images
 
-NetworkLike = nn.Module | Callable[[], nn.Module]
+Network = nn.Module | Callable[[], nn.Module]
 _NETWORK = "give qb.network('mlp', task), a module of your own, or e.g. lambda: Net(width=50)"
 
 
 def fit(
     network: NetworkLike,
     task: Task,
-    method: Method,
+    method: MethodLike,
     budget: Budget | None = None,
     *,
     seed: int = 0,
     chains: int = 1,
     start: NetworkPosterior | None = None,
     device: str | torch.device = "auto",
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
+    checkpoint: CheckpointLike = None,
     progress: bool | None = None,
 ) -> NetworkPosterior:
     """The posterior of ``network`` on ``task`` by ``method``.
 
-    ``network`` is a module, whose weights are where training starts, or a function that makes one (called
-    under the seed). ``chains`` independent runs become members of one ensemble; ``start`` begins at a trained
-    posterior's point weights. With ``checkpoint`` a folder is kept from which an interrupted run goes on when
-    ``resume`` is given.
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1), progress=False)
+        >>> len(posterior.members)
+        1
+
+    Args:
+        network: A name (``"lenet"``), a table with a name and options, a module, whose weights are where
+            training starts, or a function that makes a module (called under the seed).
+        task: The rows, and what is to be predicted.
+        method: A name (``"mcd"``), which stands for the method's preset for this task; a table with a name
+            and options; or a ``Method``.
+        budget: How long it is trained; by default as the method's preset has it for this task.
+        seed: The same seed gives the same bits.
+        chains: Independent runs that become the members of one ensemble; 1 by default.
+        start: A posterior whose point weights training begins at; None by default.
+        device: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, …
+        checkpoint: A folder in which an interrupted run leaves its state; ``Checkpoint(folder, resume=True)``
+            goes on from it. None by default.
+        progress: Whether to show it; by default where a person looks on.
+
+    Returns:
+        A posterior with one member for each chain, or more where the method keeps several states.
     """
+    if isinstance(task, Task):
+        network, method = named_network(network, task), named_method(method, task)
     check_kinds(network, task, method, budget)
+    assert isinstance(method, Method)
+    assert not isinstance(network, str | Mapping)
     seed = noise.check_seed(seed)
     if not isinstance(chains, Integral) or chains < 1:
         raise BadInput(
@@ -70,20 +95,22 @@ def fit(
     begun = time.monotonic()
     members: list[dict[str, Tensor]] = []
     losses: list[list[float]] = []
-    paths = [None if checkpoint is None else _checkpoint_path(checkpoint, chain) for chain in range(chains)]
-    if not resume:
-        check_overwriting(paths)
+    kept = Checkpoint.of(checkpoint)
+    paths = [kept.path(f"chain-{chain:04d}.checkpoint") for chain in range(chains)]
+    kept.check_overwriting(paths)
     module, attachment = prepare(network, task, method, seed=seed, chain=0, start=start)
     if budget.small_images:
         check_small_images(module, task)
     # before training: a network may keep activations with their graph, which cannot be copied.
     template = copy.deepcopy(module)
     spec = run_spec(network, task, method, budget, seed, chains, module)
+    shaped = template
     for chain, path in enumerate(paths):
         if chain > 0:
             module, _ = prepare(network, task, method, seed=seed, chain=chain, start=start)
-        run = _train(module, task, method, budget, spec, seed, chain, place, path, resume, progress)
-        members += run.members
+        run = _train(module, task, method, budget, spec, seed, chain, place, path, kept.resume, progress)
+        shaped, made = method.to_posterior(template, run.members, task)
+        members += made
         losses.append(run.losses)
     provenance = {
         **spec,
@@ -93,10 +120,10 @@ def fit(
         "versions": versions(),
         "device": device_name(place),
     }
-    return fitted(template, members, task, provenance).to(place)
+    return make_posterior(shaped, members, task, provenance).to(place)
 
 
-def fitted(
+def make_posterior(
     template: nn.Module, members: list[dict[str, Tensor]], task: Task, provenance: Mapping[str, Any]
 ) -> NetworkPosterior:
     """The posterior of trained members; ``template`` has their structure."""
@@ -122,7 +149,7 @@ def attach(network: nn.Module, method: Method, example: Tensor | None = None) ->
 
 
 def prepare(
-    network: NetworkLike, task: Task, method: Method, *, seed: int, chain: int, start: NetworkPosterior | None
+    network: Network, task: Task, method: Method, *, seed: int, chain: int, start: NetworkPosterior | None
 ) -> tuple[nn.Module, Attachment]:
     """The module to train: built, started, attached, with a noise where the network has none, checked."""
     with torch.random.fork_rng(devices=[]):
@@ -156,21 +183,6 @@ def check_kinds(network: object, task: object, method: object, budget: object) -
         options = budget if isinstance(budget, Mapping) else {"epochs": budget}
         said = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise BadInput("the budget must be a Budget", repr(budget), f"use qb.Budget({said})")
-
-
-def _checkpoint_path(folder: str | Path, chain: int) -> Path:
-    return Path(folder) / f"chain-{chain:04d}.checkpoint"
-
-
-def check_overwriting(paths: list[Path | None]) -> None:
-    """A new run must not replace the checkpoint of another."""
-    for path in paths:
-        if path is not None and path.exists():
-            raise BadFile(
-                "a new run needs a folder without checkpoints",
-                f"{path} is there",
-                "go on with resume=True, or delete it, or give another folder",
-            )
 
 
 def _check_method(method: object) -> None:
@@ -267,7 +279,7 @@ def choose_device(device: str | torch.device) -> torch.device:
 
 
 def run_spec(
-    network: NetworkLike,
+    network: Network,
     task: Task,
     method: Method,
     budget: Budget,
@@ -332,7 +344,7 @@ def _train(
         return method.loss(network, outputs, target, likelihood, rows)
 
     steps = steps_in_epoch(rows, budget.batch_size)
-    optimizer = method.optimizer(
+    optimizer = method.make_optimizer(
         module, budget.learning_rate, rows=rows, steps_per_epoch=steps, epochs=budget.epochs
     )
     title = f"{method.name} on {task.name}" + (f", chain {chain + 1}" if spec["chains"] > 1 else "")

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from qbayes.errors import Interrupted
 from qbayes.posterior.likelihood import Outputs
-from qbayes.posterior.save import state_to
-from qbayes.posterior.stored import members_of
+from qbayes.posterior.storage.save import state_to
+from qbayes.posterior.storage.stored import members_of
 from qbayes.tasks import Task
 from qbayes.tasks.source import Batch
 from qbayes.training.budget import Budget, rows_in_epoch, steps_in_epoch

@@ -4,12 +4,13 @@
 of structs, indexed by the variable ``member`` of the calling function.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 
 from qbayes.errors import BadInput
+from qbayes.export.c.emitters import emits
 from qbayes.export.c.walk import Axis, Context, broadcast, emit_walk, strides
+from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import (
     Add,
     Affine,
@@ -28,7 +29,6 @@ from qbayes.integer.ops import (
     Upsample,
 )
 from qbayes.noise import keep_threshold
-from qbayes.quant.affine import MOST_BITS
 
 MOST_INPUTS = 16  # QB_MOST_INPUTS of qb_elementwise.h
 
@@ -57,14 +57,6 @@ def emit_scaling(context: Context, op: Op, name: str, part: int | None = None) -
     return f"&{name}_scaling[member]"
 
 
-@functools.singledispatch
-def emit(op: Op, context: Context) -> list[str]:
-    """The C statements that run the op."""
-    raise BadInput(
-        "every op of the program must have a form in C", f"'{op.name}' of kind {op.kind}", "lower it again"
-    )
-
-
 def _sum(op: Op, context: Context, axes: Sequence[Axis], inputs: Sequence[str]) -> list[str]:
     if len(inputs) > MOST_INPUTS:
         raise BadInput(
@@ -81,19 +73,19 @@ def _sum(op: Op, context: Context, axes: Sequence[Axis], inputs: Sequence[str]) 
     ]
 
 
-@emit.register(Add)
+@emits(Add)
 def _(op: Add, context: Context) -> list[str]:
     axes = broadcast(context.shape(op.output), [context.shape(name) for name in op.inputs])
     return _sum(op, context, axes, op.inputs)
 
 
-@emit.register(Rescale)
+@emits(Rescale)
 def _(op: Rescale, context: Context) -> list[str]:
     axes = broadcast(context.shape(op.output), [context.shape(op.inputs[0])])
     return _sum(op, context, axes, op.inputs)
 
 
-@emit.register(Mul)
+@emits(Mul)
 def _(op: Mul, context: Context) -> list[str]:
     axes = broadcast(context.shape(op.output), [context.shape(name) for name in op.inputs])
     walk = emit_walk(context, op.name, context.name, axes)
@@ -102,7 +94,7 @@ def _(op: Mul, context: Context) -> list[str]:
     return [f"qb_product({walk}, {scaling}, {a}, {b}, {out});"]
 
 
-@emit.register(Concat)
+@emits(Concat)
 def _(op: Concat, context: Context) -> list[str]:
     along = strides(context.shape(op.output))
     lines, offset = ["const uint8_t *in[1];"], 0
@@ -117,7 +109,7 @@ def _(op: Concat, context: Context) -> list[str]:
     return lines
 
 
-@emit.register(Mask)
+@emits(Mask)
 def _(op: Mask, context: Context) -> list[str]:
     shape, owner = context.shape(op.output), op.name
     count = shape[0] if op.channelwise else math.prod(shape)
@@ -129,7 +121,7 @@ def _(op: Mask, context: Context) -> list[str]:
     return [f"qb_mask({places}, {numbers}, {context.name}_zero[member], noise);"]
 
 
-@emit.register(Affine)
+@emits(Affine)
 def _(op: Affine, context: Context) -> list[str]:
     scaling = emit_scaling(context, op, context.name)
     held = [member.constants[op.name]["offset"] for member in context.program.members]
@@ -140,7 +132,7 @@ def _(op: Affine, context: Context) -> list[str]:
     return [f"qb_affine({op.channels}u, {inner}u, {scaling}, {context.name}_offset[member], {places});"]
 
 
-@emit.register(Lookup)
+@emits(Lookup)
 def _(op: Lookup, context: Context) -> list[str]:
     held = [member.constants[op.name]["table"] for member in context.program.members]
     tables = [context.data.array(op.name, "uint8_t", table) for table in held]
@@ -165,7 +157,7 @@ def _outline(context: Context, op: Op) -> dict[str, object]:
     }
 
 
-@emit.register(MaxPool)
+@emits(MaxPool)
 def _(op: MaxPool, context: Context) -> list[str]:
     row = _outline(context, op)
     window = {"kernel": op.kernel, "stride": op.stride, "padding": op.padding, "dilation": op.dilation}
@@ -176,7 +168,7 @@ def _(op: MaxPool, context: Context) -> list[str]:
     return [f"qb_max_pool({context.name}_window, {context.place(op.inputs[0])}, {context.place(op.output)});"]
 
 
-@emit.register(AvgPool)
+@emits(AvgPool)
 def _(op: AvgPool, context: Context) -> list[str]:
     windows = op.windows(context.shape(op.inputs[0])[1:])
     rows, columns = windows if len(windows) == 2 else ([(0, 1)], windows[0])
@@ -196,46 +188,47 @@ def _(op: AvgPool, context: Context) -> list[str]:
     ]
 
 
-def _moved(
+def emit_move(
     op: Op, context: Context, axes: Sequence[Axis], source_offset: int = 0, offset: int = 0
 ) -> list[str]:
+    """The call that puts codes at other places: ``axes`` walk through the output and the input."""
     walk = emit_walk(context, op.name, context.name, axes)
     size = 1 if context.program.values[op.output].bits <= MOST_BITS else 2
     source = f"{context.place(op.inputs[0])} + {source_offset}"
     return [f"qb_move({walk}, {source}, {context.place(op.output)} + {offset}, {size}u);"]
 
 
-@emit.register(Reshape)
+@emits(Reshape)
 def _(op: Reshape, context: Context) -> list[str]:
     return []  # the same memory
 
 
-@emit.register(Permute)
+@emits(Permute)
 def _(op: Permute, context: Context) -> list[str]:
     shape, steps = context.shape(op.output), strides(context.shape(op.inputs[0]))
     along = zip(shape, strides(shape), op.order[1:], strict=True)
-    return _moved(op, context, [Axis(n, o, (steps[axis - 1],)) for n, o, axis in along])
+    return emit_move(op, context, [Axis(n, o, (steps[axis - 1],)) for n, o, axis in along])
 
 
-@emit.register(Slice)
+@emits(Slice)
 def _(op: Slice, context: Context) -> list[str]:
     shape, steps = context.shape(op.output), strides(context.shape(op.inputs[0]))
     along = enumerate(zip(shape, strides(shape), steps, strict=True))
     axes = [Axis(n, o, (s * (op.step if at == op.axis - 1 else 1),)) for at, (n, o, s) in along]
-    return _moved(op, context, axes, op.start * steps[op.axis - 1])
+    return emit_move(op, context, axes, op.start * steps[op.axis - 1])
 
 
-@emit.register(Upsample)
+@emits(Upsample)
 def _(op: Upsample, context: Context) -> list[str]:
     shape, out = context.shape(op.inputs[0]), context.shape(op.output)
     steps, along = strides(shape), strides(out)
     axes = [Axis(shape[0], along[0], (steps[0],))]
     for n, o, s, factor in zip(shape[1:], along[1:], steps[1:], op.factors, strict=True):
         axes += [Axis(n, o * factor, (s,)), Axis(factor, o, (0,))]
-    return _moved(op, context, axes)
+    return emit_move(op, context, axes)
 
 
-@emit.register(Pad)
+@emits(Pad)
 def _(op: Pad, context: Context) -> list[str]:
     shape, out = context.shape(op.inputs[0]), context.shape(op.output)
     if op.mode != "constant":
@@ -249,12 +242,12 @@ def _(op: Pad, context: Context) -> list[str]:
         source += max(-before, 0) * s
         offset += max(before, 0) * o
     filled = f"memset({context.place(op.output)}, {context.name}_fill[member], {math.prod(out)}u);"
-    return [filled, *_moved(op, context, axes, source, offset)]
+    return [filled, *emit_move(op, context, axes, source, offset)]
 
 
 def _taken(op: Pad, context: Context, shape: Sequence[int], out: Sequence[int]) -> list[str]:
     if not out:
-        return _moved(op, context, [])
+        return emit_move(op, context, [])
     data, places = context.data, []
     for n, (before, after), step in zip(shape, op.amounts, strides(shape), strict=True):
         index = range(-before, n + after)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qbayes.integer.ops import Add, Affine, Lookup, Mask, Mul, Op, Rescale, Reshape
-from qbayes.integer.program import Program
-from qbayes.quant.affine import MOST_BITS
+from qbayes.integer.arithmetic.grid import MOST_BITS
+from qbayes.integer.ops import Op
+from qbayes.integer.program.program import Program
 
 Section = Literal["codes", "wide", "patch"]
 SECTIONS: Mapping[Section, tuple[str, int]] = {
@@ -20,7 +20,6 @@ SECTIONS: Mapping[Section, tuple[str, int]] = {
     "wide": ("uint16_t", 2),
     "patch": ("int32_t", 4),
 }
-_OVERWRITE = (Mask, Lookup, Rescale, Affine, Add, Mul)
 
 
 @dataclass(frozen=True)
@@ -147,9 +146,9 @@ def _store(steps: Steps, op: Op, at: int, until: Mapping[str, int]) -> None:
 
 def _overwritten(steps: Steps, op: Op, at: int) -> str | None:
     """The input whose storage becomes the output's."""
-    if isinstance(op, Reshape):
+    if op.is_view:
         return op.inputs[0]
-    if not isinstance(op, _OVERWRITE):
+    if not op.in_place:
         return None
     values, out = steps.program.values, steps.program.values[op.output]
     for name in op.inputs:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from qbayes.export.c.data import number
 from qbayes.export.c.source import Network, input_grids
-from qbayes.integer.answer import Answer, answer
 from qbayes.integer.backends.base import choose
-from qbayes.integer.program import Program
-from qbayes.integer.run import Interpreter
+from qbayes.integer.interpreter import Interpreter
+from qbayes.integer.program.program import Program
+from qbayes.integer.statistics.summary import Answer, answer
 
 SEED = 2026
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from qbayes.errors import BadInput
 from qbayes.export.c.data import Data
+from qbayes.export.c.emitters import emit
+from qbayes.export.c.layer import MOST_ROWS, ROWS_A_DOT, Layer, layer_of
 from qbayes.export.c.names import in_comment
-from qbayes.export.c.ops import emit
 from qbayes.export.c.plan import (
     SECTIONS,
     Arena,
@@ -22,12 +23,10 @@ from qbayes.export.c.plan import (
 )
 from qbayes.export.c.statistics import emit_statistics
 from qbayes.export.c.walk import Context
-from qbayes.export.c.weighted import MOST_ROWS, ROWS_A_DOT, Layer, emit_layer, layer_of
-from qbayes.integer.answer import is_classifier
 from qbayes.integer.ops import Op, Weighted
-from qbayes.integer.program import Program
-from qbayes.integer.verify import verify
-from qbayes.quant.affine import MOST_BITS
+from qbayes.integer.program.program import Program
+from qbayes.integer.proof.verify import verify
+from qbayes.integer.statistics.summary import is_classifier
 
 _TYPES = {"codes": "uint8_t", "wide": "uint16_t"}
 _MOST_WEIGHTS = 1 << 30
@@ -194,35 +193,13 @@ class _Maker:
 
     def _call(self, op: Op, at: int) -> list[str]:
         name = f"op{at}"
-        context = Context(self.program, self.data, self.place, name)
-        lines = self._weighted(op, name) if isinstance(op, Weighted) else emit(op, context)
+        layer = self.layers.get(op.name)
+        lines = emit(op, Context(self.program, self.data, self.place, name, self.scratch, layer))
         return [f"/* {in_comment(op.name)} */", "{", *(f"    {line}" for line in lines), "}"] if lines else []
 
-    def _weighted(self, op: Weighted, name: str) -> list[str]:
-        layer = self.layers[op.name]
-        emit_layer(self.data, self.program, layer, name)
-        lines = ["qb_scratch scratch = {NULL, NULL, NULL, NULL};"]
-        for field, kind in (("patch", "codes"), ("rows", "codes"), ("noise_rows", "codes")):
-            lines += self._scratch(layer, field, kind)
-        narrow = section(self.program.values[op.output].bits) == "codes"
-        out = f"{self.place(op.output)}, NULL" if narrow else f"NULL, {self.place(op.output)}"
-        source = self.place(op.inputs[0])
-        if layer.wide:
-            is_byte = self.program.values[op.inputs[0]].bits <= MOST_BITS
-            source = f"{source}, NULL" if is_byte else f"NULL, {source}"
-        call = "qb_weighted_wide" if layer.wide else "qb_weighted"
-        numbers = f"{name}_geometry, {name}_weights, &{name}_numbers[member]"
-        return [*lines, f"{call}({numbers}, {source}, {out}, &scratch, noise);"]
-
-    def _scratch(self, layer: Layer, field: str, kind: str) -> list[str]:
-        key = scratch_key(layer.op.name, field)
-        if key not in self.arena.offsets:
-            return []
-        at = self.arena.offsets[key]
-        if field == "patch" and layer.wide:
-            return [f"scratch.wide_patch = arena.patch + {at};"]
-        cast = "" if field == "patch" else "(int8_t *)"
-        return [f"scratch.{field} = {cast}(arena.{kind} + {at});"]
+    def scratch(self, op: str, what: str) -> int | None:
+        """Where memory lies that an op works in, among its section's elements."""
+        return self.arena.offsets.get(scratch_key(op, what))
 
     def place(self, value: str) -> str:
         """The memory of a value in C."""

@@ -3,9 +3,9 @@
 import math
 
 from qbayes.export.c.data import Data
-from qbayes.integer import moments, softmax
-from qbayes.integer.answer import Units, is_classifier, units
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
+from qbayes.integer.statistics import moments, softmax
+from qbayes.integer.statistics.summary import Units, is_classifier, units
 
 STATISTICS = "the statistics"
 

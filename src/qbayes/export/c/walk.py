@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qbayes.export.c.data import Data
-from qbayes.integer.program import Program
+from qbayes.export.c.layer import Layer
+from qbayes.integer.program.program import Program
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,10 @@ class Context:
     data: Data
     place: Callable[[str], str]
     name: str
+    # where memory lies that an op works in (``Need``), by the op's name and what it is; None: it has none.
+    scratch: Callable[[str, str], int | None]
+    # how a weighted op runs.
+    layer: Layer | None = None
 
     def shape(self, value: str) -> tuple[int, ...]:
         return self.program.values[value].shape

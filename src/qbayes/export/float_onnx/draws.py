@@ -1,5 +1,6 @@
-"""The draws of one float network in the graph: what they share runs once, masks fold, weights loop."""
+"""The draws of one float network in a graph, node by node."""
 
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,13 @@ import torch
 from torch.nn import functional as F
 
 from qbayes.export.float_onnx.nodes import point_weights, write_node, write_weighted
-from qbayes.export.onnx.noise import ROWS, NoiseInputs, NoiseInside, NoiseSite, NoiseSource
+from qbayes.export.onnx.draws import Draws, Flow
+from qbayes.export.onnx.noise import NoiseInputs, NoiseInside, NoiseSite, NoiseSource
 from qbayes.integer.onnx.graph import Graph
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.mask import Mask
-from qbayes.quant import nodes
-from qbayes.quant.nodes import Node
+from qbayes.quant.graph import nodes
+from qbayes.quant.graph.nodes import Node
 
 
 class FloatNoiseSite(NoiseSite):
@@ -56,38 +58,43 @@ class _FloatInputs(NoiseInputs, FloatNoise):
 
 
 @dataclass(frozen=True, eq=False)
-class FloatDraws:
-    """One member with the number of its draws; ``given`` names the tensors ``(draws, …)`` of its noise."""
+class FloatDraws(Draws[int, Node]):
+    """One float network, by the nodes of its graph; values in network units."""
 
     graph: nodes.Graph
     draws: int
     sites: Mapping[int, FloatNoiseSite]
     given: Mapping[int, str] | None
 
-    def write(self, g: Graph, z: str) -> dict[str, str]:
-        """Every head, ``(draws, rows, …)`` in network units."""
-        if self.draws == 1:
-            return {name: g.node("Unsqueeze", head, g.whole(0)) for name, head in self.once(g, z).items()}
+    def flow(self) -> Flow[int, Node]:
         noisy = self._noisy()
-        values: dict[int, str] = {}
-        self._run(g, [n for n in self.graph.nodes if id(n) not in noisy], values, z, _FloatInside())
+        once = [node for node in self.graph.nodes if id(node) not in noisy]
         rest = [node for node in self.graph.nodes if id(node) in noisy]
-        heads = {id(node): node for node in self.graph.heads.values() if id(node) in noisy}
-        made: dict[int, str] = {}
-        if heads:
-            loops = any(isinstance(node.module, GaussianLayer) for node in rest)
-            write = self._looped if loops else self._folded
-            made = write(g, rest, values, list(heads.values()))
-        for node in self.graph.heads.values():
-            if id(node) not in made:
-                made[id(node)] = self._repeated(g, values[id(node)], node, stacked=True)
-        return {name: made[id(node)] for name, node in self.graph.heads.items()}
+        shared = dict.fromkeys(id(n) for node in rest for n in node.inputs if id(n) not in noisy)
+        heads = {name: id(node) for name, node in self.graph.heads.items()}
+        samples = any(isinstance(node.module, GaussianLayer) for node in rest)
+        return Flow(once, rest, tuple(shared), heads, frozenset(noisy), samples)
+
+    def begin(self, g: Graph, x: str) -> dict[int, str]:
+        return {id(node): x for node in self.graph.nodes if node.kind == "input"}
+
+    def noise(self, given: Mapping[int, str] | None) -> FloatNoise:
+        return _FloatInside() if given is None else _FloatInputs(given)
+
+    def shape(self, key: int) -> tuple[int, ...]:
+        return self._nodes[key].shape
+
+    def dtype(self, key: int) -> Any:
+        return np.float32
 
     def once(self, g: Graph, z: str) -> dict[str, str]:
-        """Every head of the first draw, ``(rows, …)``: one pass through all nodes."""
-        values: dict[int, str] = {}
-        self._run(g, self.graph.nodes, values, z, self._of_draw(g, None))
+        """Every head of the first draw, ``(rows, …)``."""
+        values = self.values_of_draw(g, z)
         return {name: values[id(node)] for name, node in self.graph.heads.items()}
+
+    @functools.cached_property
+    def _nodes(self) -> Mapping[int, Node]:
+        return {id(node): node for node in self.graph.nodes}
 
     def _noisy(self) -> set[int]:
         found: set[int] = set()
@@ -97,56 +104,17 @@ class FloatDraws:
                 found.add(id(node))
         return found
 
-    def _folded(
-        self, g: Graph, rest: list[Node], values: dict[int, str], heads: list[Node]
-    ) -> dict[int, str]:
-        """All draws as rows of one batch, the draw being the outer part."""
-        noise = _FloatInside() if self.given is None else _FloatInputs(self.given)
-        own = {id(node) for node in rest}
-        shared = {id(n): n for node in rest for n in node.inputs if id(n) not in own}
-        found = {at: self._repeated(g, values[at], node, stacked=False) for at, node in shared.items()}
-        self._run(g, rest, found, "", noise)
-        return {
-            id(node): g.node("Reshape", found[id(node)], g.whole(self.draws, -1, *node.shape))
-            for node in heads
-        }
-
-    def _looped(
-        self, g: Graph, rest: list[Node], values: dict[int, str], heads: list[Node]
-    ) -> dict[int, str]:
-        """One pass of the body for each draw, whose weights serve all rows."""
-        body = g.body("draw", [("draw", np.int64, ()), ("go", np.bool_, ())])
-        found = dict(values)
-        self._run(body, rest, found, "", self._of_draw(body, "draw"))
-        body.output("go", "go_on", np.bool_, ())
-        for at, node in enumerate(heads):
-            body.output(found[id(node)], f"head{at}", np.float32, (ROWS, *node.shape))
-        count, go = g.constant(np.int64(self.draws)), g.constant(np.bool_(True))
-        results = g.nodes("Loop", count, go, results=len(heads), body=body.proto("draw"))
-        return {id(node): result for node, result in zip(heads, results, strict=True)}
-
-    def _of_draw(self, g: Graph, draw: str | None) -> FloatNoise:
-        """The noise of the draw whose number that tensor holds; of the first, where there is but one."""
-        if self.given is None:
-            return _FloatInside()
-        at = g.constant(np.int64(0)) if draw is None else draw
-        return _FloatInputs({s: g.node("Gather", tensor, at, axis=0) for s, tensor in self.given.items()})
-
-    def _run(
-        self, g: Graph, steps: Sequence[Node], values: dict[int, str], z: str, noise: FloatNoise
-    ) -> None:
-        """Write the nodes in order; a site that several share is drawn once."""
+    def run(self, g: Graph, steps: Sequence[Node], values: dict[int, str], noise: NoiseSource) -> None:
+        assert isinstance(noise, FloatNoise)
         known: dict[int, str] = {}
         for node in steps:
             inputs = [values[id(source)] for source in node.inputs]
-            if node.kind == "input":
-                values[id(node)] = z
-            elif node.kind == "mask":
+            if node.kind == "mask":
                 values[id(node)] = self._masked(g, node, inputs[0], noise, known)
             elif node.kind == "weighted":
                 weights = self._weights(g, node, inputs[0], noise, known)
                 values[id(node)] = write_weighted(g, node, inputs[0], *weights)
-            else:
+            elif node.kind != "input":
                 values[id(node)] = write_node(g, node, inputs)
 
     def _masked(self, g: Graph, node: Node, x: str, noise: FloatNoise, known: dict[int, str]) -> str:
@@ -185,8 +153,3 @@ class FloatDraws:
             if layer.bias_site is not None and bias is not None and layer.bias_rho is not None:
                 bias = sampled(bias, layer.bias_site, F.softplus(layer.bias_rho))
         return weight, bias
-
-    def _repeated(self, g: Graph, tensor: str, node: Node, *, stacked: bool) -> str:
-        """Rows that all draws share, once for each: along an axis of their own, or folded into the batch."""
-        wide = g.node("Expand", g.node("Unsqueeze", tensor, g.whole(0)), g.whole(self.draws, 1, *node.shape))
-        return wide if stacked else g.node("Reshape", wide, g.whole(-1, *node.shape))

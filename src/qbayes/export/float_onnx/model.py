@@ -25,9 +25,9 @@ from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import LOG_VARIANCE_LIMIT, ConstantNoise
 from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.quant import nodes
-from qbayes.quant.convert import graph_of
-from qbayes.quant.trace import EXAMPLE_ROWS
+from qbayes.quant.graph import nodes
+from qbayes.quant.graph.convert import graph_of
+from qbayes.quant.graph.trace import EXAMPLE_ROWS
 
 # What a pass calls the only head of a network.
 OUTPUT = "output"

@@ -11,19 +11,38 @@ from typing import Any
 import numpy as np
 import torch
 
+from qbayes.errors import BadInput
 from qbayes.export.float_onnx.unary import write_unary
+from qbayes.integer.arithmetic.pooling_windows import all_windows, divisors
 from qbayes.integer.onnx.graph import Graph
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.quant.nodes import Node
-from qbayes.quant.windows import all_windows, divisors
+from qbayes.quant.graph.nodes import Node
 
 Write = Callable[[Graph, Node, Sequence[str]], str]
+WRITERS: dict[str, Write] = {}
+
+
+def writes(*kinds: str) -> Callable[[Write], Write]:
+    """Register a function as what writes the nodes of these kinds."""
+
+    def register(write: Write) -> Write:
+        WRITERS.update(dict.fromkeys(kinds, write))
+        return write
+
+    return register
 
 
 def write_node(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     """The result of a node that draws nothing."""
     with g.scope(node.name):
-        return _WRITERS[node.kind](g, node, inputs)
+        write = WRITERS.get(node.kind)
+        if write is None:
+            raise BadInput(
+                "every step of a float network must have a form in ONNX here",
+                f"'{node.name}', a {node.kind}",
+                "leave the float model out, or register one (qbayes.export.float_onnx.nodes.writes)",
+            )
+        return write(g, node, inputs)
 
 
 def write_weighted(g: Graph, node: Node, x: str, weight: str, bias: str | None) -> str:
@@ -69,6 +88,7 @@ def _along_channels(numbers: Any, node: Node) -> np.ndarray:
     return np.asarray(numbers, np.float32).reshape(-1, *(1,) * (len(node.shape) - 1))
 
 
+@writes("norm")
 def _norm(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     layer: Any = node.module
     mean, variance = layer.running_mean.detach(), layer.running_var.detach()
@@ -78,11 +98,13 @@ def _norm(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     return g.node("BatchNormalization", inputs[0], *parts, epsilon=layer.eps)
 
 
+@writes("affine")
 def _affine(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     gain, offset = (g.constant(_along_channels(node.options[name], node)) for name in ("gain", "offset"))
     return g.node("Add", g.node("Mul", inputs[0], gain), offset)
 
 
+@writes("add")
 def _add(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     parts = [
         part if factor == 1 else g.node("Mul", part, g.constant(np.float32(factor)))
@@ -91,6 +113,7 @@ def _add(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     return g.node("Add", *parts)
 
 
+@writes("clamp")
 def _clamp(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     low, high = node.options["low"], node.options["high"]
     if (low, high) == (0.0, math.inf):
@@ -99,6 +122,7 @@ def _clamp(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     return x if high == math.inf else g.node("Min", x, g.constant(np.float32(high)))
 
 
+@writes("max_pool")
 def _max_pool(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     options = node.options
     return g.node(
@@ -112,6 +136,7 @@ def _max_pool(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     )
 
 
+@writes("average")
 def _average(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     options = node.options
     if options["adaptive"] is not None and set(options["adaptive"]) == {1}:
@@ -146,6 +171,7 @@ def _window_sums(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     return g.node("Div", sums, g.constant(counts.astype(np.float32)))
 
 
+@writes("pad")
 def _pad(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     begins, ends = ([pair[at] for pair in node.options["amounts"]] for at in (0, 1))
     mode = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}[node.options["mode"]]
@@ -153,12 +179,14 @@ def _pad(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     return g.node("Pad", inputs[0], g.whole(0, *begins, 0, *ends), fill, mode=mode)
 
 
+@writes("slice")
 def _slice(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     o = node.options
     places = (o["start"], o["stop"], o["axis"], o["step"])
     return g.node("Slice", inputs[0], *(g.whole(place) for place in places))
 
 
+@writes("upsample")
 def _upsample(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     scales = np.array([1, 1, *node.options["factors"]], np.float32)
     return g.node(
@@ -170,22 +198,32 @@ def _upsample(g: Graph, node: Node, inputs: Sequence[str]) -> str:
     )
 
 
-_WRITERS: dict[str, Write] = {
-    "norm": _norm,
-    "affine": _affine,
-    "add": _add,
-    "mul": lambda g, node, inputs: g.node("Mul", *inputs),
-    "concat": lambda g, node, inputs: g.node("Concat", *inputs, axis=node.options["axis"]),
-    "clamp": _clamp,
-    "unary": lambda g, node, inputs: write_unary(g, node, inputs[0]),
-    "max_pool": _max_pool,
-    "average": _average,
-    "reshape": lambda g, node, inputs: g.node("Reshape", inputs[0], g.whole(-1, *node.shape)),
-    "permute": lambda g, node, inputs: g.node("Transpose", inputs[0], perm=list(node.options["order"])),
-    "slice": _slice,
-    "pad": _pad,
-    "upsample": _upsample,
-    # grids are no matter here, and what drops in training alone drops nothing.
-    "reach": lambda g, node, inputs: inputs[0],
-    "dropout": lambda g, node, inputs: inputs[0],
-}
+@writes("mul")
+def _mul(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    return g.node("Mul", *inputs)
+
+
+@writes("concat")
+def _concat(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    return g.node("Concat", *inputs, axis=node.options["axis"])
+
+
+@writes("unary")
+def _unary(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    return write_unary(g, node, inputs[0])
+
+
+@writes("reshape")
+def _reshape(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    return g.node("Reshape", inputs[0], g.whole(-1, *node.shape))
+
+
+@writes("permute")
+def _permute(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    return g.node("Transpose", inputs[0], perm=list(node.options["order"]))
+
+
+@writes("reach", "dropout")
+def _nothing(g: Graph, node: Node, inputs: Sequence[str]) -> str:
+    """Grids are no matter here, and what drops in training alone drops nothing."""
+    return inputs[0]

@@ -13,7 +13,7 @@ from torch import nn
 
 from qbayes.errors import BadInput
 from qbayes.integer.onnx.graph import Graph
-from qbayes.quant.nodes import Node
+from qbayes.quant.graph.nodes import Node
 
 Write = Callable[[Graph, str, Any], str]
 

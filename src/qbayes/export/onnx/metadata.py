@@ -8,7 +8,7 @@ from typing import Any
 from qbayes.export.onnx.noise import noise_sites
 from qbayes.export.onnx.options import Options
 from qbayes.integer.onnx.graph import OPSET
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 
 PREFIX = "qbayes."
 HASH = f"{PREFIX}sha256"

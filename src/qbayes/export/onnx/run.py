@@ -4,7 +4,7 @@ A service needs nothing of this: the runtime alone loads the file. Here a file i
 first, inputs against what the model declares, and noise for the form ``inputs`` is drawn as the library does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,19 @@ from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.export.onnx.metadata import HASH, content_hash, read_metadata
 from qbayes.export.onnx.noise import NoiseSite, noise_sites
 from qbayes.export.onnx.write import INPUT
-from qbayes.integer.backends.openvino import EXACT, core
-from qbayes.integer.onnx.extras import require
+from qbayes.integer.arithmetic.epsilon_table import epsilon_codes
 from qbayes.integer.onnx.graph import require_onnx
-from qbayes.integer.program import Program
+from qbayes.integer.onnx.runtimes import RUNTIMES, Arrays, Run, open_model, require
+from qbayes.integer.program.program import Program
 from qbayes.noise import check_seed, keep_masks, keep_threshold
-from qbayes.quant.epsilon import epsilon_codes
 
-Arrays = Mapping[str, np.ndarray]
-RUNTIMES = ("onnxruntime", "openvino")
 _DAMAGED = "export it again"
 
 
 class ExportedModel:
     """A model in a runtime: named arrays in, named arrays out."""
 
-    def __init__(self, model: Any, run: Callable[[Arrays], dict[str, np.ndarray]], runtime: str) -> None:
+    def __init__(self, model: Any, run: Run, runtime: str) -> None:
         self.metadata = read_metadata(model)
         self.runtime = runtime
         self.inputs = {value.name: _declared(model, value) for value in model.graph.input}
@@ -76,9 +73,8 @@ def open_exported(path: str | Path, runtime: str = "onnxruntime", threads: int =
         )
     require("onnx", runtime)
     model = read_model(path)
-    make = _onnxruntime if runtime == "onnxruntime" else _openvino
     names = [output.name for output in model.graph.output]
-    return ExportedModel(model, make(model.SerializeToString(), names, threads), runtime)
+    return ExportedModel(model, open_model(model.SerializeToString(), runtime, names, threads), runtime)
 
 
 def read_model(path: str | Path) -> Any:
@@ -121,27 +117,6 @@ def _noise(site: NoiseSite, draws: torch.Tensor, seed: int, rows: int, first_row
             .numpy()
         )
     return epsilon_codes(seed, site.site, draws, site.shape, site.bits).numpy()
-
-
-def _onnxruntime(model: bytes, names: list[str], threads: int) -> Callable[[Arrays], dict[str, np.ndarray]]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
-
-
-def _openvino(model: bytes, names: list[str], threads: int) -> Callable[[Arrays], dict[str, np.ndarray]]:
-    settings = {**EXACT, **({"INFERENCE_NUM_THREADS": threads} if threads else {})}
-    compiled: Any = core().compile_model(core().read_model(model, b""), "CPU", settings)
-
-    def run(feeds: Arrays) -> dict[str, np.ndarray]:
-        found = compiled.create_infer_request().infer(dict(feeds))
-        return {name: np.array(found[name]) for name in names}
-
-    return run
 
 
 def _declared(model: Any, value: Any) -> tuple[np.dtype[Any], tuple[str | int, ...]]:

@@ -8,15 +8,15 @@ import numpy as np
 
 from qbayes.errors import BadInput
 from qbayes.export.base import check_new_files, require_ops
-from qbayes.export.onnx.draws import MemberDraws
 from qbayes.export.onnx.metadata import HASH, content_hash, metadata
 from qbayes.export.onnx.noise import ROWS, noise_sites
 from qbayes.export.onnx.options import Options
+from qbayes.export.onnx.program_draws import MemberDraws
 from qbayes.export.onnx.statistics import Statistics
 from qbayes.integer.onnx.graph import OPSET, Graph
-from qbayes.integer.onnx.site import dtype_of_codes
-from qbayes.integer.program import Program
-from qbayes.posterior.save import write_together
+from qbayes.integer.onnx.op_context import dtype_of_codes
+from qbayes.integer.program.program import Program
+from qbayes.posterior.storage.save import write_together
 
 INPUT = "x"
 # protobuf, in which ONNX files are written, holds no more.
@@ -45,7 +45,7 @@ def export_onnx(
 def onnx_model(program: Program, options: Options, members: list[int] | None = None) -> bytes:
     """The model of these members (all by default) as the bytes of a file."""
     held = list(range(len(program.members))) if members is None else members
-    require_ops(program, "onnx", set(options.spelling.writers))
+    require_ops(program, "onnx", options.spelling.writers)
     g = Graph()
     x = g.input(INPUT, np.float32, (ROWS, *program.signature.input_shape))
     codes = _codes_of_draws(g, program, options, held, x)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from qbayes.export.base import TARGETS, Target, Written
+from qbayes.export.base import TARGETS, Target, Written, kinds, require_ops
 from qbayes.export.c import header, selftest, sizes
+from qbayes.export.c.emitters import EMITTERS
 from qbayes.export.c.names import DEFAULT, check_name, renamed
 from qbayes.export.c.source import Network, network_of
 from qbayes.export.folder import check_folder, write_folder
-from qbayes.integer.ops import OPS
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 
 _GENERATOR = Path(header.__file__).parent
 RUNTIME, TEMPLATES = _GENERATOR / "runtime", _GENERATOR / "templates"
@@ -35,8 +35,7 @@ class CTarget(Target):
 
     @classmethod
     def ops(cls) -> frozenset[str]:
-        """All: an op without a form in C would be an error of ours."""
-        return frozenset(OPS)
+        return kinds(EMITTERS)
 
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         check_name(self.name)
@@ -59,6 +58,7 @@ class CTarget(Target):
 
     def network(self, program: Program) -> Network:
         """The program within the limits: rows of weights are unpacked by fewer at once where RAM is short."""
+        require_ops(program, "c", EMITTERS)
         flash = None if self.flash is None else sizes.parse_bytes("--flash", self.flash)
         ram = None if self.ram is None else sizes.parse_bytes("--ram", self.ram)
         network = network_of(program, _ROWS[0])

@@ -7,7 +7,7 @@ from typing import ClassVar
 from qbayes.export.base import TARGETS, Target, Written, kinds
 from qbayes.export.onnx.options import Options
 from qbayes.integer.onnx.dialect import QOPERATOR
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 
 
 @TARGETS.register("onnx")
@@ -19,7 +19,7 @@ class OnnxTarget(Options, Target):
 
     @classmethod
     def ops(cls) -> frozenset[str]:
-        return kinds(set(QOPERATOR.writers))
+        return kinds(QOPERATOR.writers)
 
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         from qbayes.export.onnx import export_onnx

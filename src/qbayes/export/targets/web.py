@@ -11,7 +11,7 @@ from qbayes.errors import BadInput
 from qbayes.export.base import TARGETS, Target, Written, kinds, require_ops
 from qbayes.export.folder import check_folder, write_folder
 from qbayes.integer.onnx.dialect import QOPERATOR
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 from qbayes.posterior.network import NetworkPosterior
 
 MOST_DRAWS = 200
@@ -46,7 +46,7 @@ class WebTarget(Target):
 
     @classmethod
     def ops(cls) -> frozenset[str]:
-        return kinds(set(QOPERATOR.writers))
+        return kinds(QOPERATOR.writers)
 
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         from qbayes.export.web.folder import page_files
@@ -56,7 +56,7 @@ class WebTarget(Target):
         self._check()
         programs = (program, *self.beside)
         for one in programs:
-            require_ops(one, "web", set(QOPERATOR.writers))
+            require_ops(one, "web", QOPERATOR.writers)
         check_folder(place, overwrite=overwrite)
         shown = [shown_program(one, name) for name, one in named(programs)]
         if self.float_posterior is not None:

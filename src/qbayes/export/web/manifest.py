@@ -17,12 +17,12 @@ from qbayes.export.float_onnx import float_model, float_noise_sites
 from qbayes.export.onnx.noise import NoiseSite, noise_sites
 from qbayes.export.onnx.options import Options
 from qbayes.export.onnx.write import onnx_model
-from qbayes.integer.program import Program
+from qbayes.integer.arithmetic.epsilon_table import INDEX_BITS, epsilon_table
+from qbayes.integer.program.program import Program
 from qbayes.noise import keep_threshold
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
-from qbayes.quant.epsilon import INDEX_BITS, epsilon_table
 
 FORMAT = 1
 FLOAT = "float"

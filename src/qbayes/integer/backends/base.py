@@ -14,8 +14,8 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.ops.base import Constants, Grids, Noise, Op
-from qbayes.integer.program import Program
-from qbayes.registry import Shelf
+from qbayes.integer.program.program import Program
+from qbayes.registry import Registry
 
 # What a kernel keeps of one draw of its weights; only the kernel itself reads it.
 Drawn = Any
@@ -140,7 +140,7 @@ class Backend(ABC):
         return {name: constant.to(self.device) for name, constant in constants.items()}
 
 
-BACKENDS: Shelf[type[Backend]] = Shelf("backend", "qbayes.integer.backends")
+BACKENDS: Registry[type[Backend]] = Registry("backend", "qbayes.integer.backends")
 
 
 def able(program: Program, device: torch.device) -> list[str]:

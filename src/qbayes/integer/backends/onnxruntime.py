@@ -5,20 +5,17 @@ rounding edge may differ by one. All other ops give exactly the reference's code
 """
 
 import functools
-from typing import cast
 
-import numpy as np
 import torch
 
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
-from qbayes.integer.backends.reference import exact_kernel
+from qbayes.integer.backends.exact_kernel import exact_kernel
+from qbayes.integer.backends.onnx_ops.kernel import RuntimeKernel, bare_site
+from qbayes.integer.backends.onnx_ops.saturation import WHY, may_saturate, saturates
 from qbayes.integer.onnx.dialect import QOPERATOR
-from qbayes.integer.onnx.extras import missing
-from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel, bare_site
-from qbayes.integer.onnx.saturation import WHY, may_saturate, saturates
-from qbayes.integer.onnx.single import OUTPUT
+from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.ops.base import Constants, Grids, Op
-from qbayes.integer.program import Program
+from qbayes.integer.program.program import Program
 
 
 @BACKENDS.register("onnxruntime")
@@ -35,28 +32,14 @@ class OnnxRuntime(Backend):
         return missing("onnx", "onnxruntime")
 
     def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
+        if type(op) not in QOPERATOR.writers:
+            return exact_kernel(op, grids, constants, f"nothing writes a {op.kind} as ONNX")
         shapes = [self.program.values[name].shape for name in op.inputs]
         if may_saturate(bare_site(op, grids, constants, shapes)) and products_saturate():
             return exact_kernel(op, grids, constants, WHY)
-        return RuntimeKernel(op, grids, constants, shapes, QOPERATOR, session, "onnxruntime")
+        return RuntimeKernel(op, grids, constants, shapes, QOPERATOR, "onnxruntime")
 
 
 @functools.cache
 def products_saturate() -> bool:
-    return saturates(QOPERATOR, session)
-
-
-def session(model: bytes) -> Run:
-    """A session that any thread may run."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    made = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-    def run(feeds: Feeds) -> np.ndarray:
-        return cast(np.ndarray, made.run([OUTPUT], dict(feeds))[0])
-
-    return run
+    return saturates(QOPERATOR, "onnxruntime")

@@ -5,29 +5,22 @@ tenth of a second to compile a model, however small. An exported file runs them 
 """
 
 import functools
-import threading
-from typing import Any
 
-import numpy as np
 import torch
 
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
-from qbayes.integer.backends.reference import exact_kernel
-from qbayes.integer.compiled import compiled_kernel
-from qbayes.integer.kernels_build import kernels, why_no_kernels
+from qbayes.integer.backends.c_kernels import compiled_kernel
+from qbayes.integer.backends.exact_kernel import exact_kernel
+from qbayes.integer.backends.onnx_ops.kernel import RuntimeKernel, bare_site
+from qbayes.integer.backends.onnx_ops.saturation import WHY, may_saturate, saturates
+from qbayes.integer.backends.onnx_ops.trial import is_right
+from qbayes.integer.c_library.library import kernels, why_no_kernels
 from qbayes.integer.onnx.dialect import QDQ
-from qbayes.integer.onnx.extras import missing
-from qbayes.integer.onnx.kernel import Feeds, Run, RuntimeKernel, bare_site
-from qbayes.integer.onnx.saturation import WHY, may_saturate, saturates
-from qbayes.integer.onnx.single import OUTPUT
-from qbayes.integer.onnx.trial import is_right
+from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
-from qbayes.integer.program import Program
-from qbayes.threads import once
+from qbayes.integer.program.program import Program
 
-# bfloat16, the default on some processors, would not hold the codes.
-EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 WRONG = "OpenVINO's kernel for it fails its trial on this processor"
 
 
@@ -58,7 +51,7 @@ class OpenVino(Backend):
         self, op: Weighted, grids: Grids, constants: Constants, shapes: list[tuple[int, ...]]
     ) -> Kernel:
         def make(grids: Grids, constants: Constants) -> Kernel:
-            return RuntimeKernel(op, grids, constants, shapes, QDQ, compiled, "openvino")
+            return RuntimeKernel(op, grids, constants, shapes, QDQ, "openvino")
 
         made = make(grids, constants)
         if is_right(make, made, shapes[0], self.tolerance.codes):
@@ -68,31 +61,4 @@ class OpenVino(Backend):
 
 @functools.cache
 def products_saturate() -> bool:
-    return saturates(QDQ, compiled)
-
-
-@once
-def core() -> Any:
-    """OpenVINO itself, once for the process and never let go.
-
-    Each of its cores gives the thread a stack for signals; when several of them end in another order than
-    they began, the thread is left with one that is gone, and the next signal (Ctrl-C) ends the process.
-    """
-    import openvino
-
-    return openvino.Core()
-
-
-def compiled(model: bytes) -> Run:
-    """A compiled model that any thread may run: each has a request of its own."""
-    options = {**EXACT, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    made: Any = core().compile_model(core().read_model(model, b""), "CPU", options)
-    own = threading.local()
-
-    def run(feeds: Feeds) -> np.ndarray:
-        if not hasattr(own, "request"):
-            own.request = made.create_infer_request()
-        found = own.request.infer(dict(feeds), share_inputs=True)
-        return np.array(found[OUTPUT])
-
-    return run
+    return saturates(QDQ, "openvino")

@@ -1,15 +1,18 @@
 """The two dialects in which a program is written as ONNX, and how each writes an op."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qbayes.errors import BadInput, nearest
-from qbayes.integer.onnx import qdq, qoperator
-from qbayes.integer.onnx.between import BETWEEN, Write
+from qbayes.integer.onnx import elementwise, qdq, qoperator
+from qbayes.integer.onnx.exact_rescale import Lanes
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.lanes import Lanes
-from qbayes.integer.onnx.site import Site
-from qbayes.integer.ops import Conv, Linear, Op
+from qbayes.integer.onnx.op_context import Site
+from qbayes.integer.onnx.writers import WRITERS, Write, writer_of
+from qbayes.integer.ops import Op
+
+# these modules register the writers of our ops.
+_OF_OURS = (elementwise, qdq, qoperator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,20 +21,20 @@ class Dialect:
 
     name: str
     lanes: Lanes
-    weighted: Write
 
     @property
-    def writers(self) -> dict[type[Op], Write]:
-        return {**BETWEEN, Conv: self.weighted, Linear: self.weighted}
+    def writers(self) -> Mapping[type[Op], Write]:
+        """What writes each op that the dialect can express."""
+        return WRITERS[self.name]
 
     def write(self, g: Graph, site: Site, inputs: Sequence[str]) -> str:
         """Add the nodes of one op; gives the name of its codes."""
         with g.scope(site.op.name):
-            return self.writers[type(site.op)](g, self.lanes, site, inputs)
+            return writer_of(site.op, self.name)(g, self.lanes, site, inputs)
 
 
-QOPERATOR = Dialect("qoperator", qoperator.LANES, qoperator.write_weighted)
-QDQ = Dialect("qdq", qdq.LANES, qdq.write_weighted)
+QOPERATOR = Dialect("qoperator", qoperator.LANES)
+QDQ = Dialect("qdq", qdq.LANES)
 DIALECTS = {dialect.name: dialect for dialect in (QOPERATOR, QDQ)}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from qbayes.integer.onnx.extras import require
+from qbayes.integer.onnx.runtimes import require
 
 OPSET = 18
 # The version of the file format that came with the opset: older runtimes refuse newer ones.

@@ -15,20 +15,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from qbayes.errors import BadInput
+from qbayes.integer.arithmetic.grid import MOST_BITS
+from qbayes.integer.onnx.exact_rescale import FLOAT32_EXACT, Lanes, LimbLanes, Part, Term, add_up, integers
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.lanes import FLOAT32_EXACT, Lanes, LimbLanes, Part, Term, add_up, integers
+from qbayes.integer.onnx.op_context import Site, dtype_of_codes
 from qbayes.integer.onnx.qoperator import conv_attributes, shaped, shaped_axes
 from qbayes.integer.onnx.scales import multipliers, scales_of
-from qbayes.integer.onnx.site import Site, dtype_of_codes
 from qbayes.integer.onnx.weights import Codes, drawn_codes, point_parts, weighted
+from qbayes.integer.onnx.writers import writes
 from qbayes.integer.ops.weighted import Conv, Linear
-from qbayes.quant.affine import MOST_BITS
 
 LANES = LimbLanes()
 _BYTE = 256
 _LARGEST_WEIGHT = 127
 
 
+@writes(Conv, Linear, dialects=("qdq",))
 def write_weighted(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     """The nodes of a Conv or Linear; gives the output's codes."""
     op = weighted(site)
@@ -73,7 +75,7 @@ def _quantised(g: Graph, site: Site, total: str) -> str:
 def _unpadded(g: Graph, site: Site, x: str) -> str:
     """The input in real numbers ``S q``, its borders made of the code Z where the op pads."""
     op, zero = site.op, site.grids.zeros[0]
-    if isinstance(op, Conv) and any(op.padding) and (zero or _picks(op)):
+    if isinstance(op, Conv) and any(op.padding) and (zero or _picks(op) or _reaches_out(op)):
         x = g.node("Pad", x, g.whole(0, 0, *op.padding, 0, 0, *op.padding), g.constant(np.uint8(zero)))
     if isinstance(op, Conv) and _picks(op):
         x = _picked(g, op, x)
@@ -90,6 +92,12 @@ def _picks(op: Conv) -> bool:
     runs in float32.
     """
     return all(n == 1 for n in op.kernel) and any(n > 1 for n in op.stride)
+
+
+def _reaches_out(op: Conv) -> bool:
+    """Whether windows may lie wholly in the padding: OpenVINO ends the process over some of them."""
+    axes = zip(op.padding, op.dilation, op.kernel, strict=True)
+    return any(p > d * (k - 1) for p, d, k in axes)
 
 
 def _picked(g: Graph, op: Conv, x: str) -> str:
@@ -179,7 +187,7 @@ def _conv(g: Graph, site: Site, x: str, weight: str) -> str:
     if not isinstance(op, Conv):
         return g.node("Conv", x, weight)
     attributes = conv_attributes(op)
-    if site.grids.zeros[0] or _picks(op):
+    if site.grids.zeros[0] or _picks(op) or _reaches_out(op):
         attributes["pads"] = (0,) * (2 * len(op.kernel))
     if _picks(op):
         attributes["strides"] = (1,) * len(op.kernel)

@@ -13,19 +13,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qbayes.integer.arithmetic.grid import MOST_BITS
+from qbayes.integer.onnx.exact_rescale import Float64Lanes, Lanes, Part, Term, integers
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.lanes import Float64Lanes, Lanes, Part, Term, integers
+from qbayes.integer.onnx.op_context import Site, dtype_of_codes
 from qbayes.integer.onnx.scales import scales_of
-from qbayes.integer.onnx.site import Site, dtype_of_codes
 from qbayes.integer.onnx.weights import Codes, drawn_codes, point_parts, weighted
+from qbayes.integer.onnx.writers import writes
 from qbayes.integer.ops.weighted import Conv, Linear
-from qbayes.quant.affine import MOST_BITS
 
 LANES = Float64Lanes()
 _BYTE = 256
 _INT32 = 1 << 31
 
 
+@writes(Conv, Linear, dialects=("qoperator",))
 def write_weighted(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     """The nodes of a Conv or Linear; gives the output's codes."""
     op = weighted(site)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from qbayes.integer.onnx.site import Site
+from qbayes.integer.arithmetic.fixed_point import real
+from qbayes.integer.onnx.op_context import Site
 from qbayes.integer.onnx.weights import weighted
-from qbayes.quant.fixed_point import real
 
 # Scales beyond these could leave float32 when they are multiplied.
 _SMALLEST, _LARGEST = 2.0**-40, 2.0**40

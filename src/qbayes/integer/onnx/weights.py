@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qbayes.integer.onnx.exact_rescale import Lanes, Part, integers
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.lanes import Lanes, Part, integers
-from qbayes.integer.onnx.site import Site
+from qbayes.integer.onnx.op_context import Site
 from qbayes.integer.ops.base import Constants
 from qbayes.integer.ops.weighted import Weighted
 

@@ -1,6 +1,20 @@
 """The ops of a program, one family a file; ``OPS`` finds them by their kind."""
 
-from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes, type_of_codes
+from qbayes.integer.ops.base import (
+    OPS,
+    Constant,
+    Constants,
+    Grids,
+    MovingOp,
+    Noise,
+    Op,
+    Shape,
+    Value,
+    clamp_codes,
+    register_op,
+    type_of_codes,
+)
+from qbayes.integer.ops.bound import Bound
 from qbayes.integer.ops.combine import Add, Concat, Mul
 from qbayes.integer.ops.mask import Mask
 from qbayes.integer.ops.pool import AvgPool, MaxPool
@@ -9,17 +23,12 @@ from qbayes.integer.ops.unary import Affine, Lookup, Rescale
 from qbayes.integer.ops.weighted import Conv, Linear, Weighted
 from qbayes.integer.ops.weights import Weights
 
-_ALL: tuple[type[Op], ...] = (
-    *(Conv, Linear, Mask, Add, Mul, Concat, Rescale, Affine, Lookup),
-    *(MaxPool, AvgPool, Upsample, Pad, Slice, Reshape, Permute),
-)
-OPS: dict[str, type[Op]] = {op.kind: op for op in _ALL}
-
 __all__ = [
     "OPS",
     "Add",
     "Affine",
     "AvgPool",
+    "Bound",
     "Concat",
     "Constant",
     "Constants",
@@ -29,6 +38,7 @@ __all__ = [
     "Lookup",
     "Mask",
     "MaxPool",
+    "MovingOp",
     "Mul",
     "Noise",
     "Op",
@@ -36,11 +46,13 @@ __all__ = [
     "Permute",
     "Rescale",
     "Reshape",
+    "Shape",
     "Slice",
     "Upsample",
     "Value",
     "Weighted",
     "Weights",
     "clamp_codes",
+    "register_op",
     "type_of_codes",
 ]

@@ -1,5 +1,6 @@
 """Ops with several inputs: Add, Mul, Concat. Each brings its inputs to the output's grid and rounds once."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,11 +8,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
+from qbayes.integer.ops.base import (
+    Constant,
+    Constants,
+    Grids,
+    Noise,
+    Op,
+    Shape,
+    Value,
+    clamp_codes,
+    register_op,
+)
+from qbayes.integer.ops.bound import Bound, largest
+from qbayes.integer.ops.cuda_rescale import added, can_fuse
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
-from qbayes.integer.rescale import added, can_fuse
-from qbayes.quant.fixed_point import rescale, rounded_shift
 
 
 def _broadcast(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -24,14 +36,25 @@ def _broadcast(op: Op, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return lengths
 
 
+@register_op
 @dataclass(frozen=True)
 class Add(Op):
     """``q_o = clamp(Z_o + round(Σ_i (q_i − Z_i) m_i / 2^s), low, high)``; a difference has a negative m_i."""
 
     kind: ClassVar[str] = "add"
+    lanes: ClassVar[tuple[int, int]] = (0, 64)
+    in_place: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         fields.inputs(self.name, self.inputs, 1)
+
+    @property
+    def label(self) -> str:
+        return "sum"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        multipliers = constants["multipliers"].tolist()
+        return Bound(0, sum(abs(m) * far for m, far in zip(multipliers, grids.reaches, strict=True)))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         multipliers = Constant("multipliers", (len(self.inputs),), 32, True)
@@ -51,14 +74,25 @@ class Add(Op):
         return clamp_codes(grids.zero + rounded_shift(total, constants["shift"]), constants)
 
 
+@register_op
 @dataclass(frozen=True)
 class Mul(Op):
     """``q_o = clamp(Z_o + round((q_a − Z_a)(q_b − Z_b) · m / 2^s), low, high)``."""
 
     kind: ClassVar[str] = "mul"
+    lanes: ClassVar[tuple[int, int]] = (0, 80)
+    in_place: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         fields.inputs(self.name, self.inputs, 2, 2)
+
+    @property
+    def label(self) -> str:
+        return "product"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        total = math.prod(grids.reaches)
+        return Bound(total, total * largest(constants["multiplier"]))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         scaling = Constant("multiplier", (1,), 32, True), Constant("shift", (1,), SHIFT_BITS, False)
@@ -73,17 +107,27 @@ class Mul(Op):
         return clamp_codes(grids.zero + product, constants)
 
 
+@register_op
 @dataclass(frozen=True)
 class Concat(Op):
     """``q_o = clamp(Z_o + round((q_i − Z_i) m_i / 2^s_i), low, high)``, joined along ``axis`` (batch: 0)."""
 
     kind: ClassVar[str] = "concat"
+    lanes: ClassVar[tuple[int, int]] = (0, 64)
 
     axis: int
 
     def __post_init__(self) -> None:
         fields.inputs(self.name, self.inputs, 1)
         fields.whole(f"{self.name}: axis", self.axis, 1)
+
+    @property
+    def label(self) -> str:
+        return f"concatenation, axis {self.axis}"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        multipliers = constants["multipliers"].tolist()
+        return Bound(0, max(abs(m) * far for m, far in zip(multipliers, grids.reaches, strict=True)))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         count = (len(self.inputs),)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from qbayes.errors import BadInput
-from qbayes.quant.affine import FEWEST_BITS, MOST_BITS
+from qbayes.integer.arithmetic.grid import FEWEST_BITS, MOST_BITS
 
 LARGEST = (1 << 31) - 1
 
@@ -23,6 +23,11 @@ def wholes(
         raise BadInput(f"{where} must be a tuple{wanted}", f"{values!r}", _DO)
     for value in values:
         whole(f"each part of {where}", value, low, high)
+
+
+def lengths_text(lengths: Sequence[int]) -> str:
+    """Lengths along axes for people: ``3×3``."""
+    return "×".join(map(str, lengths)) or "1"
 
 
 def width(where: str, bits: object) -> None:

@@ -13,16 +13,21 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constants, Grids, Noise, Op
+from qbayes.integer.ops.base import Constants, Grids, Noise, Op, Shape, register_op
+from qbayes.integer.ops.bound import Bound
 from qbayes.noise import keep_masks, keep_threshold
 from qbayes.posterior.mask import check_rate
 
 
+@register_op
 @dataclass(frozen=True)
 class Mask(Op):
     """Drops elements, or whole channels (axis 1), at ``rate``."""
 
     kind: ClassVar[str] = "mask"
+    lanes: ClassVar[tuple[int, int]] = (0, 48)
+    keeps_grid: ClassVar[bool] = True
+    in_place: ClassVar[bool] = True
 
     site: int
     rate: float
@@ -38,6 +43,16 @@ class Mask(Op):
     @property
     def is_stochastic(self) -> bool:
         return True
+
+    @property
+    def label(self) -> str:
+        return f"mask, p = {self.rate:g}" + (" by channel" if self.channelwise else "")
+
+    def sites(self) -> list[tuple[int, object]]:
+        return [(self.site, ("mask", self.rate, self.channelwise))]
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        return Bound()
 
     def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         fields.fits(len(shapes[0]) >= 1, self.name, "a row must have an axis to drop along", shapes[0])

@@ -9,11 +9,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from qbayes.integer.arithmetic.fixed_point import rounded_shift
+from qbayes.integer.arithmetic.pooling_windows import (
+    Windows,
+    all_windows,
+    divisors,
+    largest_window,
+    pooled_length,
+    window_sums,
+)
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
+from qbayes.integer.ops.base import (
+    Constant,
+    Constants,
+    Grids,
+    Noise,
+    Op,
+    Shape,
+    Value,
+    clamp_codes,
+    register_op,
+)
+from qbayes.integer.ops.bound import MOST_WINDOWS, Bound, check_padded, largest, padded, require
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
-from qbayes.quant.fixed_point import rounded_shift
-from qbayes.quant.windows import Windows, all_windows, divisors, pooled_length, window_sums
 
 
 def _check_windows(op: Op, kernel: object, stride: object, padding: object) -> None:
@@ -32,11 +50,14 @@ def _check_row(op: Op, shape: tuple[int, ...], kernel: Sequence[int], padding: S
     fields.fits(right, op.name, f"padding {padding} must be at most half the kernel", tuple(kernel))
 
 
+@register_op
 @dataclass(frozen=True)
 class MaxPool(Op):
     """``q_o = max q`` over each window, 1-D or 2-D; padded with code 0, which no code is below."""
 
     kind: ClassVar[str] = "max_pool"
+    lanes: ClassVar[tuple[int, int]] = (8, 20)
+    keeps_grid: ClassVar[bool] = True
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -48,6 +69,26 @@ class MaxPool(Op):
         _check_windows(self, self.kernel, self.stride, self.padding)
         fields.wholes(f"{self.name}: dilation", self.dilation, 1, lengths=(len(self.kernel),))
         fields.flag(f"{self.name}: ceil_mode", self.ceil_mode)
+
+    @property
+    def label(self) -> str:
+        return f"max pool {fields.lengths_text(self.kernel)}"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        return Bound()
+
+    def check_size(self, shapes: Sequence[Shape]) -> None:
+        check_padded(self.name, shapes[0], self.padding)
+
+    def window_count(self, out: Shape) -> int:
+        return math.prod(out[1:])
+
+    def elements_read(self, shapes: Sequence[Shape], out: Shape) -> int:
+        return math.prod(padded(shapes[0], self.padding))
+
+    def operations(self, shapes: Sequence[Shape], out: Shape, macs: int) -> int:
+        """The elements of all windows count too."""
+        return super().operations(shapes, out, macs) + math.prod((*out, *self.kernel))
 
     def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         (shape,) = shapes
@@ -65,6 +106,7 @@ class MaxPool(Op):
         return pooled.clamp(min=0).to(torch.uint8)
 
 
+@register_op
 @dataclass(frozen=True)
 class AvgPool(Op):
     """``q_o = clamp(Z_o + round(m_p / 2^s · Σ (q − Z)), low, high)`` over each window, 1-D or 2-D.
@@ -75,6 +117,7 @@ class AvgPool(Op):
     """
 
     kind: ClassVar[str] = "avg_pool"
+    lanes: ClassVar[tuple[int, int]] = (64, 64)
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
@@ -92,6 +135,38 @@ class AvgPool(Op):
             fields.whole(f"{self.name}: divisor", self.divisor, 1)
         if self.adaptive is not None:
             fields.wholes(f"{self.name}: adaptive", self.adaptive, 1, lengths=(len(self.kernel),))
+
+    @property
+    def label(self) -> str:
+        if self.adaptive is not None:
+            return f"average to {fields.lengths_text(self.adaptive)}"
+        return f"average pool {fields.lengths_text(self.kernel)}"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        total = grids.reaches[0] * largest_window(self.windows(shapes[0][1:]))
+        return Bound(total, total * largest(constants["multiplier"]))
+
+    def check_size(self, shapes: Sequence[Shape]) -> None:
+        check_padded(self.name, shapes[0], self.padding)
+        spans = zip(shapes[0][1:], self.padding, self.stride, strict=False)
+        windows = math.prod(self.adaptive or [(n + 2 * p) // s + 1 for n, p, s in spans])
+        require(windows <= MOST_WINDOWS, f"'{self.name}': there must be at most 2^22 windows", windows)
+
+    def window_count(self, out: Shape) -> int:
+        return math.prod(out[1:])
+
+    def elements_read(self, shapes: Sequence[Shape], out: Shape) -> int:
+        """One axis after the other; a running sum has one element more than its axis."""
+        shape = shapes[0]
+        between = [(*out[:axis], *shape[axis:]) for axis in range(1, len(shape))]
+        return max(math.prod(part) // part[axis] * (part[axis] + 1) for axis, part in enumerate(between, 1))
+
+    def operations(self, shapes: Sequence[Shape], out: Shape, macs: int) -> int:
+        """The elements of all windows count too."""
+        widths = [min(k, n) for k, n in zip(self.kernel, shapes[0][1:], strict=True)]
+        if self.adaptive is not None:
+            widths = [-(-n // count) + 1 for n, count in zip(shapes[0][1:], self.adaptive, strict=True)]
+        return super().operations(shapes, out, macs) + math.prod((*out, *widths))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         along = self.windows(values[self.inputs[0]].shape[1:])

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value
+from qbayes.integer.ops.base import Constant, Constants, Grids, MovingOp, Noise, Op, Shape, Value, register_op
+from qbayes.integer.ops.bound import Bound, require
 
 
+@register_op
 @dataclass(frozen=True)
-class Upsample(Op):
+class Upsample(MovingOp):
     """``q_o[…, i, j] = q[…, ⌊i / f⌋, ⌊j / g⌋]``: repetition by a whole factor for each spatial axis."""
 
     kind: ClassVar[str] = "upsample"
@@ -25,19 +27,23 @@ class Upsample(Op):
         fields.inputs(self.name, self.inputs, 1, 1)
         fields.wholes(f"{self.name}: factors", self.factors, 1)
 
+    @property
+    def label(self) -> str:
+        return f"repeat {fields.lengths_text(self.factors)}"
+
     def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         (shape,) = shapes
         axes = len(self.factors)
         fields.fits(len(shape) == 1 + axes, self.name, f"a row must be channels × {axes} axes", shape)
         return (shape[0], *(n * f for n, f in zip(shape[1:], self.factors, strict=True)))
 
-    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
-        codes = inputs[0]
+    def move(self, x: Tensor) -> Tensor:
         for axis, factor in enumerate(self.factors, start=2):
-            codes = codes.repeat_interleave(factor, dim=axis)
-        return codes
+            x = x.repeat_interleave(factor, dim=axis)
+        return x
 
 
+@register_op
 @dataclass(frozen=True)
 class Pad(Op):
     """Adds ``(before, after)`` elements along each axis after the batch; negative amounts cut.
@@ -46,6 +52,9 @@ class Pad(Op):
     """
 
     kind: ClassVar[str] = "pad"
+    lanes: ClassVar[tuple[int, int]] = (4, 2)
+    keeps_grid: ClassVar[bool] = True
+    moves_codes: ClassVar[bool] = True
 
     amounts: tuple[tuple[int, int], ...]
     mode: Literal["constant", "reflect", "replicate"] = "constant"
@@ -59,6 +68,21 @@ class Pad(Op):
             )
         for pair in self.amounts:
             fields.wholes(f"{self.name}: amounts", pair, -fields.LARGEST, lengths=(2,))
+
+    @property
+    def label(self) -> str:
+        return f"pad, {self.mode}"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        return Bound()
+
+    def check_size(self, shapes: Sequence[Shape]) -> None:
+        pairs = zip(shapes[0], self.amounts, strict=False)
+        left = [n - max(-before, 0) - max(-after, 0) for n, (before, after) in pairs]
+        require(min(left, default=1) > 0, f"'{self.name}': a cut must leave some of every axis", self.amounts)
+
+    def elements_read(self, shapes: Sequence[Shape], out: Shape) -> int:
+        return math.prod(max(pair) for pair in zip(shapes[0], out, strict=True))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         return (Constant("fill", (1,), 8, False),) if self.mode == "constant" else ()
@@ -89,11 +113,14 @@ class Pad(Op):
         return codes
 
 
+@register_op
 @dataclass(frozen=True)
-class Slice(Op):
+class Slice(MovingOp):
     """``start : stop : step`` along ``axis`` (the batch is 0), with ``0 ≤ start < stop ≤ length``."""
 
     kind: ClassVar[str] = "slice"
+    lanes: ClassVar[tuple[int, int]] = (0, 2)
+    carries_wide: ClassVar[bool] = True
 
     axis: int
     start: int
@@ -107,6 +134,10 @@ class Slice(Op):
         fields.whole(f"{self.name}: stop", self.stop, self.start + 1)
         fields.whole(f"{self.name}: step", self.step, 1)
 
+    @property
+    def label(self) -> str:
+        return f"slice, axis {self.axis}"
+
     def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         (shape,) = shapes
         right = self.axis <= len(shape) and self.stop <= shape[self.axis - 1]
@@ -114,16 +145,24 @@ class Slice(Op):
         length = len(range(self.start, self.stop, self.step))
         return (*shape[: self.axis - 1], length, *shape[self.axis :])
 
+    def move(self, x: Tensor) -> Tensor:
+        return x[(slice(None),) * self.axis + (slice(self.start, self.stop, self.step),)]
+
     def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
+        """In memory of its own, so that the input can be let go."""
         index = torch.arange(self.start, self.stop, self.step, device=inputs[0].device)
         return inputs[0].index_select(self.axis, index)
 
 
+@register_op
 @dataclass(frozen=True)
-class Reshape(Op):
+class Reshape(MovingOp):
     """Each row in another shape, elements in the same order."""
 
     kind: ClassVar[str] = "reshape"
+    lanes: ClassVar[tuple[int, int]] = (0, 2)
+    carries_wide: ClassVar[bool] = True
+    is_view: ClassVar[bool] = True
 
     shape: tuple[int, ...]
 
@@ -136,15 +175,18 @@ class Reshape(Op):
         fields.fits(right, self.name, f"a row must have as many elements as {self.shape}", shapes[0])
         return self.shape
 
-    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
-        return inputs[0].reshape(inputs[0].shape[0], *self.shape)
+    def move(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], *self.shape)
 
 
+@register_op
 @dataclass(frozen=True)
-class Permute(Op):
+class Permute(MovingOp):
     """The axes in another order; ``order`` counts the batch, which stays first: ``(0, …)``."""
 
     kind: ClassVar[str] = "permute"
+    lanes: ClassVar[tuple[int, int]] = (0, 2)
+    carries_wide: ClassVar[bool] = True
 
     order: tuple[int, ...]
 
@@ -159,5 +201,5 @@ class Permute(Op):
         fields.fits(len(shape) == len(self.order) - 1, self.name, f"a row must fit {self.order}", shape)
         return tuple(shape[axis - 1] for axis in self.order[1:])
 
-    def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
-        return inputs[0].permute(self.order)
+    def move(self, x: Tensor) -> Tensor:
+        return x.permute(self.order)

@@ -7,20 +7,41 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
+from qbayes.integer.ops.base import (
+    Constant,
+    Constants,
+    Grids,
+    Noise,
+    Op,
+    Shape,
+    Value,
+    clamp_codes,
+    register_op,
+)
+from qbayes.integer.ops.bound import Bound, largest
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
-from qbayes.quant.fixed_point import rescale, rounded_shift
 
 
+@register_op
 @dataclass(frozen=True)
 class Rescale(Op):
     """``q_o = clamp(Z_o + round((q − Z) m / 2^s), low, high)``: the same numbers on another grid."""
 
     kind: ClassVar[str] = "rescale"
+    lanes: ClassVar[tuple[int, int]] = (0, 64)
+    in_place: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         fields.inputs(self.name, self.inputs, 1, 1)
+
+    @property
+    def label(self) -> str:
+        return "new grid"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        return Bound(0, grids.reaches[0] * largest(constants["multiplier"]))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         scaling = Constant("multiplier", (1,), 32, True), Constant("shift", (1,), SHIFT_BITS, False)
@@ -35,6 +56,7 @@ class Rescale(Op):
         return clamp_codes(grids.zero + rescaled, constants)
 
 
+@register_op
 @dataclass(frozen=True)
 class Affine(Op):
     """``q_o = clamp(Z_o + round(((q − Z) m_c + o_c) / 2^s), low, high)``: a factor and offset per channel.
@@ -44,12 +66,22 @@ class Affine(Op):
     """
 
     kind: ClassVar[str] = "affine"
+    lanes: ClassVar[tuple[int, int]] = (0, 64)
+    in_place: ClassVar[bool] = True
 
     channels: int
 
     def __post_init__(self) -> None:
         fields.inputs(self.name, self.inputs, 1, 1)
         fields.whole(f"{self.name}: channels", self.channels, 1)
+
+    @property
+    def label(self) -> str:
+        return f"affine, {self.channels} channels"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        scaled = grids.reaches[0] * constants["multiplier"].long().abs()
+        return Bound(0, int((scaled + constants["offset"].long().abs()).max()))
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         listed = [Constant(name, (self.channels,), 32, True) for name in ("multiplier", "offset")]
@@ -68,14 +100,24 @@ class Affine(Op):
         return clamp_codes(grids.zero + rounded_shift(total, constants["shift"]), constants)
 
 
+@register_op
 @dataclass(frozen=True)
 class Lookup(Op):
     """``q_o = table[q]``: any function of one number, by a table of ``2^bits`` entries."""
 
     kind: ClassVar[str] = "lookup"
+    lanes: ClassVar[tuple[int, int]] = (0, 16)
+    in_place: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         fields.inputs(self.name, self.inputs, 1, 1)
+
+    @property
+    def label(self) -> str:
+        return "table"
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        return Bound()
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         entries = 1 << values[self.inputs[0]].bits

@@ -15,18 +15,34 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from qbayes.integer.arithmetic.exact_matmul import LARGEST_COLUMNS, exact_conv, exact_linear
+from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constant, Constants, Grids, Noise, Op, Value, clamp_codes
+from qbayes.integer.ops.base import (
+    Constant,
+    Constants,
+    Grids,
+    Noise,
+    Op,
+    Shape,
+    Value,
+    clamp_codes,
+    register_op,
+)
+from qbayes.integer.ops.bound import Bound, check_padded, padded
+from qbayes.integer.ops.cuda_rescale import can_fuse, rescaled
 from qbayes.integer.ops.weights import Weights
-from qbayes.integer.rescale import can_fuse, rescaled
-from qbayes.quant.exact import exact_conv, exact_linear
-from qbayes.quant.fixed_point import rounded_shift
+
+# bytes of lanes an output takes when the inputs are gone and its sums become codes.
+_SUMS = 80
 
 
 @dataclass(frozen=True)
 class Weighted(Op):
     """What Conv and Linear share: drawing weights, accumulating, rescaling."""
 
+    lanes: ClassVar[tuple[int, int]] = (32, 32)
+    computes_wide: ClassVar[bool] = True
     # where the output's channels lie in a batch.
     channel_axis: ClassVar[int]
 
@@ -51,6 +67,72 @@ class Weighted(Op):
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
         return self.weights.constants(self.weight_shape, values[self.output].bits)
+
+    @property
+    def weight_count(self) -> int:
+        return math.prod(self.weight_shape)
+
+    @property
+    def weight_bits(self) -> tuple[int, ...]:
+        weights = self.weights
+        return (weights.bits, weights.sigma_bits) if weights.is_gaussian else (weights.bits,)
+
+    @property
+    def fan_in(self) -> int:
+        """Products that are summed for each output."""
+        return math.prod(self.weight_shape[1:])
+
+    def limits(self, name: str, grids: Grids) -> tuple[int, int] | None:
+        if name in ("weight", "mean", "weight_zero", "mean_zero"):
+            return self.weights.limits
+        return super().limits(name, grids)
+
+    def sites(self) -> list[tuple[int, object]]:
+        weights = self.weights
+        if not weights.is_gaussian:
+            return []
+        found: list[tuple[int, object]] = [(weights.site, ("weights", self.weight_shape))]
+        if weights.bias_site is not None:
+            found.append((weights.bias_site, ("bias", self.weight_shape)))
+        return found
+
+    def lane_bytes(self, shapes: Sequence[Shape], out: Value) -> int:
+        """The most while sums are made, or while they become codes and the inputs are gone."""
+        count, (read, written) = math.prod(out.shape), self.lanes
+        return max(read * self.elements_read(shapes, out.shape) + written * count, _SUMS * count)
+
+    def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
+        """``Σ|q_w − Z_w| · reach + |b|`` for each channel, and where the noise has its own sum, also that."""
+        far = grids.reaches[0]
+        sums = far * self._weight_sums(constants) + self._largest_bias(constants)
+        scaled = _products(sums, constants["multiplier"])
+        noise = 0
+        if self.weights.accumulators == 2:
+            noise = far * self.fan_in * self.weights.limits[1]
+            second = _products(torch.full_like(sums, noise), constants["second_multiplier"])
+            scaled = [one + two for one, two in zip(scaled, second, strict=True)]
+        return Bound(max(int(sums.max()), noise), max(scaled))
+
+    def _weight_sums(self, constants: Constants) -> Tensor:
+        """``Σ|q_w − Z_w|`` of each channel, int64: of the codes, or of the clamp for sampled weights."""
+        weights, channels = self.weights, self.weight_shape[0]
+        if weights.is_gaussian and weights.grids < 2:
+            zero = int(constants["weight_zero"]) if weights.affine else 0
+            low, high = weights.limits
+            return torch.full((channels,), self.fan_in * max(zero - low, high - zero))
+        codes = constants["mean" if weights.is_gaussian else "weight"].flatten(1).to(torch.int16)
+        if weights.affine:
+            codes = codes - constants["weight_zero"].to(torch.int16).view(-1, 1)
+        return codes.abs().sum(1, dtype=torch.int64)
+
+    def _largest_bias(self, constants: Constants) -> Tensor:
+        """``|b|`` of each channel with the furthest that noise on the bias can take it."""
+        bias = constants["bias"].long().abs()
+        if not self.is_stochastic or self.weights.bias_site is None:
+            return bias
+        furthest = constants["bias_sigma"].long() * ((1 << self.weights.noise_bits - 1) - 1)
+        multiplier = constants["bias_noise_multiplier"].long().abs()
+        return bias + rescale(furthest, multiplier, constants["bias_noise_shift"].long())
 
     def macs(self, values: Mapping[str, Value]) -> int:
         outputs = math.prod(values[self.output].shape)
@@ -98,6 +180,13 @@ class Weighted(Op):
         return self.linear_map(x_centred, centred.float(), x_limit, w_limit, bound)
 
 
+def _products(sums: Tensor, multiplier: Tensor) -> list[int]:
+    """``sum · |m|`` of each channel in Python's integers, which cannot wrap."""
+    factors = multiplier.long().abs().expand_as(sums)
+    return [total * factor for total, factor in zip(sums.tolist(), factors.tolist(), strict=True)]
+
+
+@register_op
 @dataclass(frozen=True)
 class Conv(Weighted):
     """1-D or 2-D convolution with symmetric zero padding along each axis."""
@@ -126,8 +215,26 @@ class Conv(Weighted):
             fields.fits(getattr(self, name) % self.groups == 0, self.name, must, getattr(self, name))
 
     @property
+    def label(self) -> str:
+        stride = f", stride {fields.lengths_text(self.stride)}" if max(self.stride) > 1 else ""
+        groups = f", {self.groups} groups" if self.groups > 1 else ""
+        kind = "conv" if len(self.kernel) == 2 else "1-D conv"
+        channels = f"{self.channels_in} → {self.channels_out}"
+        return f"{kind} {fields.lengths_text(self.kernel)}, {channels}{stride}{groups}"
+
+    @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.channels_out, self.channels_in // self.groups, *self.kernel)
+
+    def check_size(self, shapes: Sequence[Shape]) -> None:
+        check_padded(self.name, shapes[0], self.padding)
+
+    def elements_read(self, shapes: Sequence[Shape], out: Shape) -> int:
+        return math.prod(padded(shapes[0], self.padding))
+
+    def shared_bytes(self, out: Shape) -> int:
+        """The columns that torch writes down, up to where it goes piece by piece."""
+        return min(8 * math.prod((*self.weight_shape[1:], *out[1:])), LARGEST_COLUMNS)
 
     def out_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         (shape,) = shapes
@@ -151,6 +258,7 @@ class Conv(Weighted):
         return constant.view(-1, *(1,) * len(self.kernel))
 
 
+@register_op
 @dataclass(frozen=True)
 class Linear(Weighted):
     """Product with a matrix along the last axis."""
@@ -165,6 +273,10 @@ class Linear(Weighted):
         fields.inputs(self.name, self.inputs, 1, 1)
         fields.whole(f"{self.name}: features_in", self.features_in, 1)
         fields.whole(f"{self.name}: features_out", self.features_out, 1)
+
+    @property
+    def label(self) -> str:
+        return f"linear, {self.features_in} → {self.features_out}"
 
     @property
     def weight_shape(self) -> tuple[int, ...]:

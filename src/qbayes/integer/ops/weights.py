@@ -17,11 +17,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from qbayes.integer.arithmetic.epsilon_table import epsilon_codes, epsilon_table, sampled_codes
+from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
+from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import Constant, Constants
-from qbayes.quant.affine import MOST_BITS
-from qbayes.quant.epsilon import epsilon_codes, epsilon_table, sampled_codes
-from qbayes.quant.fixed_point import rescale, rounded_shift
 
 SHIFT_BITS = 6
 

@@ -6,12 +6,15 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from qbayes.quant.coded import Coded
-from qbayes.quant.fixed_point import fixed_point, real
+from qbayes.integer.arithmetic.fixed_point import fixed_point, real
+from qbayes.integer.ops.base import Op
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.quantizer import Quantizer
 
 Constants = dict[str, Tensor]
 Limits = tuple[float, float]
+# what an op is called: its name, those of its inputs, and that of its output.
+Names = tuple[str, tuple[str, ...], str]
 UNLIMITED: Limits = (-math.inf, math.inf)
 _RELU: Limits = (0.0, math.inf)
 # the smallest and the largest scale that an activation may have: a mask that draws makes it larger.
@@ -24,7 +27,8 @@ class QuantLayer(nn.Module, ABC):
     """One node of the quantised network.
 
     Training: ``simulate`` on float tensors, rounding passed straight through. Evaluation: ``compute`` on
-    codes, rounding like the integer op that the layer becomes. In between ``settle`` makes its grids final.
+    codes, rounding like the integer op that the layer becomes (``lower``). In between ``settle`` makes its
+    grids final.
     """
 
     def forward(self, *inputs: Tensor | Coded) -> Tensor | Coded:
@@ -39,6 +43,18 @@ class QuantLayer(nn.Module, ABC):
 
     @abstractmethod
     def compute(self, *inputs: Coded) -> Coded: ...
+
+    @abstractmethod
+    def lower(self, names: Names) -> Op | None:
+        """The integer op of this layer; None where its output is its input."""
+
+    def constants(self, *inputs: Coded) -> Constants:
+        """The integers of that op, for inputs on these grids."""
+        return {}
+
+    def pass_channels(self, indices: Tensor) -> Tensor | None:
+        """Which channel each number of the output is, from those of the input; None: of several."""
+        return None
 
 
 class Requantised(QuantLayer):

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from qbayes.quant.coded import Coded
-from qbayes.quant.fixed_point import fixed_point, real, shared_shift
+from qbayes.integer.arithmetic.fixed_point import fixed_point, real, shared_shift
+from qbayes.integer.ops import Add, Affine, Concat, Lookup, Mul, Op, Rescale
 from qbayes.quant.layers.base import (
     UNLIMITED,
     Constants,
     Limits,
+    Names,
     QuantLayer,
     Requantised,
     Span,
@@ -19,6 +20,7 @@ from qbayes.quant.layers.base import (
     real_multiplier,
     shaped,
 )
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.quantizer import Quantizer
 
 # an affine map's offset is an int32 at 2^−shift of an output step: 22 bits leave room for 512 steps.
@@ -43,6 +45,9 @@ class QuantInput(QuantLayer):
     def compute(self, x: Tensor) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, zero = self.out.grid()
         return Coded(self.out.codes(x), scale, zero, self.out.bits)
+
+    def lower(self, names: Names) -> None:
+        return None
 
 
 class QuantAdd(Requantised):
@@ -76,6 +81,9 @@ class QuantAdd(Requantised):
         assert isinstance(total, Tensor)
         return self.coded(total, constants)
 
+    def lower(self, names: Names) -> Op:
+        return Add(*names)
+
 
 class QuantMul(Requantised):
     """``q_o = clamp(Z_o + round(M (a − Z_a)(b − Z_b)))``, ``M = S_a S_b / S_o``."""
@@ -86,7 +94,7 @@ class QuantMul(Requantised):
     def unit(self, *spans: Span) -> Tensor:
         return spans[0][1].double() * spans[1][1].double()
 
-    def constants(self, a: Coded, b: Coded) -> Constants:
+    def constants(self, a: Coded, b: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, _ = self.out.grid()
         wanted = a.scale.double() * b.scale.double() / scale.double()
         return multiplier_constants(wanted) | self.clamp_constants()
@@ -95,6 +103,9 @@ class QuantMul(Requantised):
         constants = self.constants(a, b)
         product = a.centred.double() * b.centred.double()
         return self.coded(product * real_multiplier(constants, product.ndim), constants)
+
+    def lower(self, names: Names) -> Op:
+        return Mul(*names)
 
 
 class QuantConcat(Requantised):
@@ -121,6 +132,9 @@ class QuantConcat(Requantised):
         parts = [factor * x.centred.double() for factor, x in zip(factors, inputs, strict=True)]
         return self.coded(torch.cat(parts, dim=self.axis), constants)
 
+    def lower(self, names: Names) -> Op:
+        return Concat(*names, axis=self.axis)
+
 
 class QuantAffine(Requantised):
     """``g_c x + o_c``: a BatchNorm that could not be folded; both learn on."""
@@ -139,7 +153,7 @@ class QuantAffine(Requantised):
             spans[0][1].double() * self.gain.abs().max().double(), self.offset.abs().max().double()
         )
 
-    def constants(self, x: Coded) -> Constants:
+    def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, _ = self.out.grid()
         gain = self.gain.detach().double() * x.scale.double() / scale.double()
         offset = self.offset.detach().double() / scale.double()
@@ -159,6 +173,9 @@ class QuantAffine(Requantised):
         offset = shaped(real(constants["offset"], constants["shift"]), x.codes.ndim, 1)
         return self.coded(x.centred.double() * gain + offset, constants)
 
+    def lower(self, names: Names) -> Op:
+        return Affine(*names, channels=len(self.gain))
+
 
 class QuantLookup(Requantised):
     """Any function of one activation: a table of its 2^n codes."""
@@ -173,7 +190,7 @@ class QuantLookup(Requantised):
     def unit(self, *spans: Span) -> Tensor:
         return torch.zeros((), dtype=torch.float64, device=spans[0][1].device)
 
-    def constants(self, x: Coded) -> Constants:
+    def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         codes = torch.arange(1 << x.bits, device=x.scale.device, dtype=torch.float32)
         # a code that no data had may lie where the function has no value (√ below 0): it gives 0.
         values = self.function(x.scale * (codes - x.zero)).nan_to_num(0.0, math.inf, -math.inf)
@@ -183,6 +200,9 @@ class QuantLookup(Requantised):
         scale, zero = self.out.grid()
         table = self.constants(x)["table"].float()
         return Coded(table[x.codes.long()], scale, zero, self.out.bits)
+
+    def lower(self, names: Names) -> Op:
+        return Lookup(*names)
 
 
 class QuantRescale(Requantised):
@@ -197,7 +217,7 @@ class QuantRescale(Requantised):
     def unit(self, *spans: Span) -> Tensor:
         return spans[0][1].double()
 
-    def constants(self, x: Coded) -> Constants:
+    def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, _ = self.out.grid()
         wanted = self.gain() * x.scale.double() / scale.double()
         return multiplier_constants(wanted) | self.clamp_constants()
@@ -207,9 +227,13 @@ class QuantRescale(Requantised):
         total = x.centred.double() * real_multiplier(constants, x.codes.ndim)
         return self.coded(total, constants)
 
+    def lower(self, names: Names) -> Op:
+        return Rescale(*names)
+
 
 class QuantNarrow(QuantRescale):
-    """The same numbers on fewer bits, for the layers that multiply them (``qbayes.quant.between``)."""
+    """The same numbers on fewer bits, for the layers that multiply them
+    (``quant.graph.elementwise_bits``)."""
 
     def simulate(self, x: Tensor) -> Tensor:
         return self.finished(x)

@@ -9,7 +9,7 @@ for the channel's σ, and the unit in which n is counted behind the accumulator 
 the wanted one, ``S_n'² Σ Var(n) = Σ σ²``. The sign is that of a folded BatchNorm.
 
 On one grid the clamp would take the noise of the largest weights on one side, so it ends where the drawn
-weights err least (``qbayes.quant.layers.drawn``).
+weights err least (``qbayes.quant.layers.drawn_grid``).
 
 The paper's scheme (``gaussian="single"``) quantises σ·ε and μ + σ·ε with grids of their own.
 """
@@ -19,14 +19,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qbayes import noise
+from qbayes.integer.arithmetic.epsilon_table import (
+    GAUSSIAN_STEPS,
+    epsilon_codes,
+    epsilon_scale,
+    epsilon_table,
+)
+from qbayes.integer.arithmetic.fixed_point import fixed_point, real, shared_shifts
+from qbayes.integer.arithmetic.grid import dequantize, per_channel
+from qbayes.integer.ops import Weights
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.posterior.reparametrise import reparametrised, squared
-from qbayes.quant.affine import dequantize, per_channel
-from qbayes.quant.coded import Coded
-from qbayes.quant.epsilon import GAUSSIAN_STEPS, epsilon_codes, epsilon_scale, epsilon_table
-from qbayes.quant.fixed_point import fixed_point, real, shared_shifts
+from qbayes.posterior.reparametrize.draw import reparametrised, squared
 from qbayes.quant.layers.base import Constants, multiplier_constants, shaped
-from qbayes.quant.layers.drawn import drawn_scale
+from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.drawn_grid import drawn_scale
 from qbayes.quant.layers.weighted import (
     Geometry,
     accumulate,
@@ -35,8 +41,8 @@ from qbayes.quant.layers.weighted import (
     in_steps,
     raise_scale,
 )
+from qbayes.quant.observers.mse import Mse
 from qbayes.quant.quantizer import Quantizer
-from qbayes.quant.quantizers.mse import Mse
 
 # one grid keeps the noise if its variance ratio stays this close to 1.
 _KEPT = (0.9, 1.1)
@@ -302,6 +308,24 @@ class GaussianWeights(GaussianLayer):
         code, shift = fixed_point(factor / (x_scale.double() * scale.double()))
         codes = (sigma / unit).round().to(torch.uint8)
         return {"bias_sigma": codes, "bias_noise_multiplier": code, "bias_noise_shift": shift}
+
+    def lower(self) -> Weights:
+        """How the op holds the weights."""
+        return Weights(
+            "gaussian",
+            self.quantizer.bits,
+            affine=not self.quantizer.symmetric,
+            per_channel=self.quantizer.channels is not None,
+            sigma_bits=self.sigma_quantizer.bits,
+            noise_bits=self.noise_bits,
+            site=self.site,
+            grids=int(self.grids),
+            bias_site=self.bias_site,
+        )
+
+    def deviation(self) -> float | None:
+        """The root mean square of σ."""
+        return float(self.weight_sigma.detach().double().square().mean().sqrt())
 
     def steps(self, x: Coded, constants: Constants) -> Tensor:
         stream, axis = noise.current(), self.channel_axis

@@ -1,7 +1,7 @@
 """Layers that move or choose codes and compute none: the grid of their input goes through."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qbayes import noise
+from qbayes.integer import ops
+from qbayes.integer.ops import MaxPool, MovingOp, Op, Pad
 from qbayes.posterior.mask import Mask
-from qbayes.quant.coded import Coded
-from qbayes.quant.layers.base import Constants, QuantLayer, Span
+from qbayes.quant.layers.base import Constants, Names, QuantLayer, Span
+from qbayes.quant.layers.coded_tensor import Coded
 
 
 class Movement(QuantLayer):
@@ -23,55 +25,31 @@ class Movement(QuantLayer):
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         return x.moved(self.move(x.codes))
 
+    def pass_channels(self, indices: Tensor) -> Tensor | None:
+        return self.move(indices)
+
     @abstractmethod
     def move(self, x: Tensor) -> Tensor: ...
 
 
-class QuantReshape(Movement):
-    """The same codes in another shape; ``shape`` is that of one row."""
+class QuantMove(Movement):
+    """The layer of any op that only puts codes at other places: the op itself does it, in floats and codes.
 
-    def __init__(self, shape: Sequence[int]) -> None:
+    Args:
+        op: the class of the op.
+        options: its own fields, by name.
+    """
+
+    def __init__(self, op: type[MovingOp], options: Mapping[str, Any]) -> None:
         super().__init__()
-        self.shape = tuple(shape)
+        self.op, self.options = op, dict(options)
+        self._made = op("move", ("x",), "y", **self.options)
 
     def move(self, x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], *self.shape)
+        return self._made.move(x)
 
-
-class QuantPermute(Movement):
-    """Axes in another order; ``order[0]`` is 0, the rows."""
-
-    def __init__(self, order: Sequence[int]) -> None:
-        super().__init__()
-        self.order = tuple(order)
-
-    def move(self, x: Tensor) -> Tensor:
-        return x.permute(self.order)
-
-
-class QuantSlice(Movement):
-    """Every ``step``-th position from ``start`` to before ``stop`` along one axis."""
-
-    def __init__(self, axis: int, start: int, stop: int, step: int) -> None:
-        super().__init__()
-        self.axis, self.start, self.stop, self.step = axis, start, stop, step
-
-    def move(self, x: Tensor) -> Tensor:
-        index = (slice(None),) * self.axis + (slice(self.start, self.stop, self.step),)
-        return x[index]
-
-
-class QuantUpsample(Movement):
-    """Every position repeated along the spatial axes."""
-
-    def __init__(self, factors: Sequence[int]) -> None:
-        super().__init__()
-        self.factors = tuple(factors)
-
-    def move(self, x: Tensor) -> Tensor:
-        for axis, factor in enumerate(self.factors, start=2):
-            x = x.repeat_interleave(factor, dim=axis)
-        return x
+    def lower(self, names: Names) -> Op:
+        return self.op(*names, **self.options)
 
 
 class QuantMaxPool(Movement):
@@ -90,20 +68,24 @@ class QuantMaxPool(Movement):
         # torch pads with −∞, which a dilated window may find alone on a short axis; no code is below 0.
         return x.moved(self.move(x.codes).clamp_min(0.0))
 
+    def lower(self, names: Names) -> Op:
+        return MaxPool(*names, **self.options)
+
 
 class QuantPad(QuantLayer):
     """Positions added around: a constant, or copies of those at the edge."""
 
     def __init__(self, amounts: Sequence[tuple[int, int]], mode: str, value: float) -> None:
         super().__init__()
-        self.amounts, self.mode, self.value = tuple(amounts), mode, value
+        self.amounts, self.value = tuple(amounts), value
+        self.mode: Any = mode
         # F.pad has the last axis first.
         self.around = [n for pair in reversed(self.amounts) for n in pair]
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._padded(x, self.value)
 
-    def constants(self, x: Coded) -> Constants:
+    def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self.mode != "constant":
             return {}
         code = (x.zero.double() + (self.value / x.scale.double()).round()).clamp(0, (1 << x.bits) - 1)
@@ -112,6 +94,9 @@ class QuantPad(QuantLayer):
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         fill = float(self.constants(x)["fill"]) if self.mode == "constant" else 0.0
         return x.moved(self._padded(x.codes, fill))
+
+    def lower(self, names: Names) -> Op:
+        return Pad(*names, amounts=self.amounts, mode=self.mode)
 
     def _padded(self, x: Tensor, fill: float) -> Tensor:
         if self.mode == "constant":
@@ -140,6 +125,13 @@ class QuantMask(QuantLayer):
         keep = self.mask.keep(x.codes, stream)
         return Coded(torch.where(keep, x.codes, x.zero), x.scale / (1.0 - self.mask.rate), x.zero, x.bits)
 
+    def lower(self, names: Names) -> Op:
+        mask = self.mask
+        return ops.Mask(*names, site=mask.site, rate=mask.rate, channelwise=mask.channelwise)
+
+    def pass_channels(self, indices: Tensor) -> Tensor | None:
+        return indices
+
 
 class QuantDropout(Movement):
     """A network's own dropout that is no site: it acts in training only, as it always did."""
@@ -153,3 +145,6 @@ class QuantDropout(Movement):
 
     def move(self, x: Tensor) -> Tensor:
         return x
+
+    def lower(self, names: Names) -> None:
+        return None

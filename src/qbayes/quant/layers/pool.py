@@ -6,11 +6,12 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from qbayes.quant.coded import Coded
-from qbayes.quant.fixed_point import real, shared_shift
-from qbayes.quant.layers.base import UNLIMITED, Constants, Limits, Requantised, Span
+from qbayes.integer.arithmetic.fixed_point import real, shared_shift
+from qbayes.integer.arithmetic.pooling_windows import all_windows, divisors, window_sums
+from qbayes.integer.ops import AvgPool, Op
+from qbayes.quant.layers.base import UNLIMITED, Constants, Limits, Names, Requantised, Span
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.quantizer import Quantizer
-from qbayes.quant.windows import all_windows, divisors, window_sums
 
 # a node may have more options: a clamp that was folded into it, and its name.
 _OPTIONS = ("kernel", "stride", "padding", "ceil_mode", "count_include_pad", "divisor", "adaptive")
@@ -36,7 +37,7 @@ class QuantAverage(Requantised):
     def unit(self, *spans: Span) -> Tensor:
         return spans[0][1].double()
 
-    def constants(self, x: Coded) -> Constants:
+    def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         o = self.options
         pooling = (o["kernel"], o["stride"], o["padding"], o["ceil_mode"])
         counts = divisors(x.codes.shape[2:], *pooling, o["count_include_pad"], o["divisor"], o["adaptive"])
@@ -54,3 +55,6 @@ class QuantAverage(Requantised):
         sums = window_sums(x.centred.double(), windows)
         factor = real(constants["multiplier"], constants["shift"])
         return self.coded(sums * (factor.view(sums.shape[2:]) if factor.numel() > 1 else factor), constants)
+
+    def lower(self, names: Names) -> Op:
+        return AvgPool(*names, **self.options)

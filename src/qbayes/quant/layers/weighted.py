@@ -14,21 +14,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qbayes.on_gpu import on_a_gpu
-from qbayes.quant.affine import MOST_BITS
-from qbayes.quant.coded import Coded
-from qbayes.quant.exact import exact_conv, exact_linear
-from qbayes.quant.fixed_point import real, rounded_shift
+from qbayes.integer.arithmetic.exact_matmul import exact_conv, exact_linear
+from qbayes.integer.arithmetic.fixed_point import real, rounded_shift
+from qbayes.integer.arithmetic.grid import MOST_BITS
+from qbayes.integer.ops import Conv, Linear, Op, Weights
 from qbayes.quant.layers.base import (
     UNLIMITED,
     Constants,
     Limits,
+    Names,
     Requantised,
     Span,
     multiplier_constants,
     shaped,
 )
+from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.quantizer import Quantizer
+from qbayes.triton_support import on_a_gpu
 
 _LARGEST_BIAS = float(1 << 30)
 
@@ -136,6 +138,15 @@ class PointWeights(nn.Module):
         found["bias"] = bias_codes(self.bias, x.scale, scale, len(self.weight), codes.device)
         return found | multiplier_constants(x.scale.double() * scale.double() / out_scale.double())
 
+    def lower(self) -> Weights:
+        """How the op holds the weights."""
+        per_channel, affine = self.quantizer.channels is not None, not self.quantizer.symmetric
+        return Weights("point", self.quantizer.bits, affine=affine, per_channel=per_channel)
+
+    def deviation(self) -> float | None:
+        """The root mean square of σ; None without noise."""
+        return None
+
     def steps(self, x: Coded, constants: Constants) -> Tensor:
         """The result in steps of the output's scale; whole ones where ``x`` is wide."""
         weight = constants["weight"].float()
@@ -179,9 +190,26 @@ class QuantWeighted(Requantised):
             return self.finished(weights.simulate(x, with_bias=False), weights.bias, weights.channel_axis)
         return self.finished(weights.simulate(x))
 
-    def constants(self, x: Coded) -> Constants:
+    def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, _ = self.out.grid()
         return self.weights.constants(x, scale) | self.clamp_constants()
+
+    def lower(self, names: Names) -> Op:
+        held, geometry = self.weights, self.weights.geometry
+        shape = tuple((held.weight if isinstance(held, PointWeights) else held.weight_mean).shape)
+        if geometry is None:
+            return Linear(*names, weights=held.lower(), features_in=shape[1], features_out=shape[0])
+        return Conv(
+            *names,
+            weights=held.lower(),
+            kernel=shape[2:],
+            stride=geometry.stride,
+            padding=geometry.padding,
+            dilation=geometry.dilation,
+            groups=geometry.groups,
+            channels_in=shape[1] * geometry.groups,
+            channels_out=shape[0],
+        )
 
     def unit(self, *spans: Span) -> Tensor:
         return spans[0][1].double() * self.weights.largest_scale.double()

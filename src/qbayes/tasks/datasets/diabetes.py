@@ -6,8 +6,8 @@ Bundled with scikit-learn; read in the units of measurement.
 from pathlib import Path
 
 from qbayes.tasks.base import Task
-from qbayes.tasks.bundled import bundled_table
 from qbayes.tasks.dataset import DATASETS, Dataset
+from qbayes.tasks.files.bundled import bundled_table
 from qbayes.tasks.splits import fixed_split
 
 

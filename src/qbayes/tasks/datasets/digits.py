@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from qbayes.tasks.base import Task
-from qbayes.tasks.bundled import bundled_file, bundled_table
 from qbayes.tasks.dataset import DATASETS, Confusion, Dataset, MissingFile, borrow
+from qbayes.tasks.files.bundled import bundled_file, bundled_table
 from qbayes.tasks.splits import fixed_split
 
 _WHITE = 16

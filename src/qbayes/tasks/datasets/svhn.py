@@ -13,7 +13,7 @@ from torch import Tensor
 from qbayes.errors import BadFile
 from qbayes.tasks.base import Task
 from qbayes.tasks.dataset import DATASETS, DataFile, Dataset
-from qbayes.tasks.mat import read_arrays
+from qbayes.tasks.files.mat import read_arrays
 
 
 def load(data: Path, variant: str) -> Task:

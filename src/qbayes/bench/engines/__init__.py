@@ -1,1 +1,0 @@
-"""Engines: ways to run a network by a method, ours and those that one would take otherwise, one file each."""

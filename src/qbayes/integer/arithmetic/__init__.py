@@ -1,0 +1,1 @@
+"""The arithmetic that training, simulation and integers share: grids, fixed point, exact products, ε."""

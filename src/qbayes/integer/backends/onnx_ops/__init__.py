@@ -1,0 +1,1 @@
+"""Ops of a program as kernels of a runtime for ONNX models."""

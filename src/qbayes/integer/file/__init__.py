@@ -1,0 +1,1 @@
+"""Programs on disk: one file, read with bounds before anything is built."""

@@ -1,0 +1,1 @@
+"""A program, and how it is kept in a file, costed and described."""

@@ -1,0 +1,1 @@
+"""What must be proven of a program before anything of it runs."""

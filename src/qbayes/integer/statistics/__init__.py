@@ -1,0 +1,1 @@
+"""Statistics over draws in integers alone, for targets that have no float."""

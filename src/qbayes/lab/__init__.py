@@ -1,0 +1,1 @@
+"""What measures the rest: studies, reports, benchmarks and the paper's claims. The core never imports it."""

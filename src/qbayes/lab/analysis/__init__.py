@@ -1,0 +1,1 @@
+"""What a study's rows say: groups, pairs, intervals, checks."""

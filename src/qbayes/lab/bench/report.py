@@ -1,0 +1,126 @@
+"""The measured cells as lines: a table for each cell with a line for each engine, and the aims in words."""
+
+from collections.abc import Iterator, Sequence
+
+from qbayes.lab.bench.result import (
+    AIM_BATCH,
+    BASELINE,
+    DRAW_AIMS,
+    DRAW_NETWORKS,
+    OURS,
+    SHARE_AIM,
+    SHARE_NETWORK,
+    Cell,
+    Row,
+)
+from qbayes.lab.bench.size import ALLOWED, LEAST_WEIGHTS, Size
+
+_ROW_HEAD = (
+    f"  {'engine':22}{'numbers':>8}{'µs/draw':>11}{'prediction':>12}{'images/s':>11}"
+    f"{'× loop':>8}{'roofline':>9}{'memory':>9}{'file':>9}"
+)
+_SIZE_HEAD = (
+    f"{'network':18}{'method':10}{'bits':>5}{'weights':>12}{'file':>12}{'of bits/32':>11}  within 5 %"
+)
+
+
+def speed_head(precision: str, threads: int, clock: str) -> list[str]:
+    """What stands above the tables."""
+    timed = "fastest of interleaved calls" + ("" if clock == "wall" else ", processor time")
+    return [
+        f"int8 of ours: {precision}; threads: {threads}; {timed}",
+        "µs/draw: per draw and image; prediction: one call with all its draws; images/s: whole predictions",
+        "roofline: share of a large matrix product in the same numbers; memory: peak without the libraries",
+    ]
+
+
+def cell_lines(cell: Cell) -> list[str]:
+    """A heading with what is particular about the cell, then one line for each engine, then the passes."""
+    drawn = [row for row in cell.rows if row.method == cell.method]
+    passes = [row for row in cell.rows if row.method != cell.method]
+    lines = ["", _heading(cell), _ROW_HEAD, *(_row_line(cell, row) for row in drawn)]
+    if passes:
+        lines += ["  a pointwise pass, for comparison:", *(_row_line(cell, row) for row in passes)]
+    return lines
+
+
+def _heading(cell: Cell) -> str:
+    peak = cell.roofline.int8
+    peaks = f"{cell.roofline.float32 / 1e12:.2f} TOP/s float" + (f", {peak / 1e12:.2f} int8" if peak else "")
+    start = f"{cell.network}, {cell.method}, batch {cell.batch}, {cell.draws} draws; roofline {peaks}"
+    return "; ".join([start, *cell.notes])
+
+
+def _row_line(cell: Cell, row: Row) -> str:
+    start = f"  {row.engine:22}{row.numbers:>8}"
+    if row.times is None:
+        return f"{start}  not run: {row.why}"
+    share, speed = cell.share(row), cell.speed(row)
+    memory = None if row.memory is None else row.memory.own
+    return (
+        f"{start}{_digits(1e6 * row.times.best):>11}{_duration(row.times.call):>12}"
+        f"{_digits(cell.batch / row.times.call):>11}{_number(speed):>8}{_percent(share):>9}"
+        f"{_megabytes(memory):>9}{_megabytes(row.file_bytes):>9}"
+    )
+
+
+def size_head() -> list[str]:
+    return ["", f"bytes of the file over bits/32 of the float32 weights (at most {ALLOWED})", _SIZE_HEAD]
+
+
+def size_line(size: Size) -> str:
+    verdict = {True: "yes", False: "NO", None: f"below {LEAST_WEIGHTS:,} weights"}[size.passes]
+    start = f"{size.network:18}{size.method:10}{size.bits:>5}{size.weights:>12,}{size.file_bytes:>12,}"
+    return f"{start}{size.ratio:>11.4f}  {verdict}"
+
+
+def verdicts(cells: Sequence[Cell]) -> Iterator[str]:
+    """Each aim with what was measured, in words."""
+    for cell in cells:
+        faster, aim = cell.ratio(BASELINE, OURS), cell.aim
+        if faster is not None and aim is not None:
+            yield f"{_met(faster >= aim)}: {cell.name} is {faster:.2f}× as fast as the float loop (aim {aim})"
+        if cell.batch == AIM_BATCH:
+            yield from _draw_verdict(cell)
+            yield from _share_verdict(cell)
+
+
+def _draw_verdict(cell: Cell) -> Iterator[str]:
+    over, most, fastest = cell.draw_over_pass, DRAW_AIMS.get(cell.method), cell.fastest_pointwise()
+    if over is not None and most is not None and fastest is not None and cell.network in DRAW_NETWORKS:
+        yield (
+            f"{_met(over <= most)}: a draw of {cell.name} takes {over:.2f} of the fastest pointwise "
+            f"int8 pass, that of {fastest.engine} (at most {most})"
+        )
+
+
+def _share_verdict(cell: Cell) -> Iterator[str]:
+    row = cell.row(OURS)
+    share = None if row is None else cell.share(row)
+    if share is not None and cell.network == SHARE_NETWORK:
+        held = _met(share >= SHARE_AIM)
+        yield f"{held}: {cell.name} reaches {share:.0%} of the roofline (aim {SHARE_AIM:.0%})"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.2f} ms"
+
+
+def _megabytes(count: int | None) -> str:
+    return "" if count is None else f"{count / 1e6:.1f} MB"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _met(held: bool) -> str:
+    return "met" if held else "MISSED"

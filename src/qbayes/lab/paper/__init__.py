@@ -1,0 +1,1 @@
+"""The paper: its claims, and how they are judged."""

@@ -1,0 +1,1 @@
+"""How a claim is judged: margins, rules, verdicts."""

@@ -1,0 +1,1 @@
+"""Charts and figures as values, and how they are drawn for papers."""

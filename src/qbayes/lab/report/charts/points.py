@@ -1,0 +1,165 @@
+"""From the repeats of a run to a point with its spread, and from points to a line."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from qbayes.lab.analysis.frame import Row
+from qbayes.lab.report.charts.chart import STYLES, Beyond, Series
+from qbayes.metrics.scores import METRICS, Metric
+
+
+@dataclass(frozen=True)
+class Point:
+    """Mean over seeds of the mean over folds; ``low`` and ``high`` are the lowest and highest seed.
+
+    Of ``seeds``, ``endless`` ones are not finite: then neither is the mean.
+    """
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+    folds: int
+    endless: int = 0
+
+    @property
+    def label(self) -> str:
+        folds = f", {self.folds} folds each" if self.folds > 1 else ""
+        endless = f", {self.endless} not finite" if self.endless else ""
+        return f"{self.seeds} seed{'s' if self.seeds > 1 else ''}{folds}{endless}"
+
+
+class Repeats:
+    """Rows that differ by seed and fold alone. Several figures ask for the same mean: it is made once."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = tuple(rows)
+        self._points: dict[tuple[str, float], Point | None] = {}
+
+    def point(self, column: str, scale: float = 1.0) -> Point | None:
+        """The mean of a column; None where no row has it."""
+        if (column, scale) not in self._points:
+            self._points[column, scale] = self._made(column, scale)
+        return self._points[column, scale]
+
+    @cached_property
+    def _seeds(self) -> list[list[Row]]:
+        found: dict[Any, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row.get("seed"), []).append(row)
+        return list(found.values())
+
+    def _made(self, column: str, scale: float) -> Point | None:
+        by_seed = (
+            [scale * value for row in rows if (value := number(row, column)) is not None]
+            for rows in self._seeds
+        )
+        measured = [values for values in by_seed if values]
+        if not measured:
+            return None
+        means = [mean(values) for values in measured]
+        folds = min(map(len, measured))
+        endless = sum(not math.isfinite(one) for one in means)
+        return Point(mean(means), min(means), max(means), len(means), folds, endless)
+
+
+def number(row: Row, column: str) -> float | None:
+    """The number in a column; None where there is none."""
+    value = row.get(column)
+    if isinstance(value, float):
+        return value
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def mean(values: Sequence[float]) -> float:
+    """The exact mean; infinite, or NaN, where one of the values is."""
+    try:
+        return math.fsum(values) / len(values)
+    except ValueError:  # infinities of both signs
+        return math.nan
+
+
+def points_at(places: Mapping[Any, Repeats], metric: str) -> dict[Any, Point | None]:
+    """The means of a metric at each place, in the units of its axis."""
+    scale = unit(metric).scale
+    return {x: found.point(metric, scale) for x, found in places.items()}
+
+
+def line(
+    method: str, points: Mapping[Any, Point | None], *, name: str = "", dashed: bool = False
+) -> tuple[Series | None, list[str]]:
+    """One line of a chart, and the places left out because folds are missing there.
+
+    A mean over some of the folds only would move with the folds that happen to be done.
+    """
+    found = {x: made for x, made in points.items() if made is not None}
+    if not found:
+        return None, []
+    most = max(made.folds for made in found.values())
+    left_out = [str(x) for x, made in found.items() if made.folds < most]
+    whole = {x: made for x, made in found.items() if made.folds == most}
+    kept = {x: made for x, made in whole.items() if math.isfinite(made.mean)}
+    spread = any(made.seeds > 1 for made in kept.values())
+    series = Series(
+        name or label_of(method),
+        method,
+        x=tuple(kept),
+        y=tuple(made.mean for made in kept.values()),
+        low=tuple(made.low for made in kept.values()) if spread else None,
+        high=tuple(made.high for made in kept.values()) if spread else None,
+        labels=tuple(made.label for made in kept.values()),
+        dashed=dashed,
+        beyond=tuple(Beyond(x, made.mean, made.label) for x, made in whole.items() if x not in kept),
+    )
+    return series, left_out
+
+
+def cloud(method: str, points: Iterable[tuple[float | str, float, str]]) -> Series:
+    """Points as they are given: x, y and a label each."""
+    listed = list(points)
+    kept = [point for point in listed if math.isfinite(point[1])]
+    return Series(
+        label_of(method),
+        method,
+        x=tuple(x for x, _, _ in kept),
+        y=tuple(y for _, y, _ in kept),
+        labels=tuple(label for _, _, label in kept),
+        beyond=tuple(Beyond(x, y, label) for x, y, label in listed if not math.isfinite(y)),
+    )
+
+
+def label_of(method: str) -> str:
+    return STYLES[method].label if method in STYLES else method
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A metric on an axis: its label with the unit, and what its values are multiplied by."""
+
+    label: str
+    axis: str
+    scale: float
+
+
+def unit(metric: str) -> Unit:
+    """Shares are drawn in per cent, all else as it is."""
+    shown = METRICS.get(metric, Metric(metric, "", "neither"))
+    if shown.unit == "share":
+        return Unit(shown.label, f"{shown.label}, %", 100.0)
+    words = {"nat": ", nat", "target": ", units of the target"}.get(shown.unit, "")
+    return Unit(shown.label, f"{shown.label}{words}", 1.0)
+
+
+def needs_log(series: Iterable[Series], factor: float = 30.0) -> bool:
+    """Positive numbers over more than a factor do not fit one linear axis."""
+    values = [value for one in series for value in one.y]
+    return bool(values) and min(values) > 0 and max(values) > factor * min(values)
+
+
+def note_of(left_out: Mapping[str, Sequence[str]]) -> str:
+    """Words for the points that wait for folds."""
+    parts = [f"{name} at {', '.join(places)}" for name, places in left_out.items() if places]
+    return f"Left out, because folds are missing there: {'; '.join(parts)}." if parts else ""

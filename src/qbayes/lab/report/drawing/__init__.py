@@ -1,0 +1,1 @@
+"""A program as a drawing, in SVG written without any library."""

@@ -1,0 +1,97 @@
+"""Scores under shift, float and 8 bits beside each other (the paper's figures 10, 14 and 18)."""
+
+from collections.abc import Mapping
+
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.report.charts.chart import FLOAT, Chart
+from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.groups import Group, groups_of, precision_order
+from qbayes.lab.report.charts.points import Repeats, line, note_of, unit
+from qbayes.metrics.scores import UNSHIFTED
+from qbayes.tasks.shifts import LEVELS
+
+METRICS = ("ece", "error", "nll", "entropy", "brier", "mutual_information")
+UNITS = {"rotation": ("rotation", "{:g}°"), "brightness": ("brightness factor", "×{:g}"),
+         "horizontal_shift": ("shift to the right, share of the width", "{:.0%}")}  # fmt: skip
+MOST_PANELS = 4
+
+
+@FIGURES.register("shifts")
+class Shifts(Figure):
+    """A score over the level of a shift, one panel a precision."""
+
+    name = "shifts"
+    title = "Under shift"
+    caption = "Test data, moved ever further from what was learnt. Whiskers: lowest to highest seed."
+    place = 30
+    beside = "precision"
+    same_y = True
+
+    def draw(self, frame: Frame) -> list[Chart]:
+        return [
+            chart
+            for group in groups_of(frame)
+            for shift in LEVELS
+            if _was_scored(group, shift)
+            for metric in METRICS
+            for precision, methods in _panels(group).items()
+            for chart in _chart(group, precision, methods, shift, metric)
+        ]
+
+
+def _was_scored(group: Group, shift: str) -> bool:
+    """Whether any row has scores under the shift: a study may shift its images for some of its runs only."""
+    return any(key.startswith(f"{shift}/") for row in (*group.rows, *group.floats) for key in row)
+
+
+def _panels(group: Group) -> dict[str, dict[str, Repeats]]:
+    """Float, the paper's 8-bit point (or ours), and the lowest bits: at most four precisions, by method."""
+    eight = [name for name in ("W8A7", "W8A8") if name in group.bits]
+    others = [name for name in precision_order(group.bits) if name not in eight]
+    low = [name for name in ("W4A4", "W3A3") if name in others] or others[-1:]
+    kept = [FLOAT, *(eight or others[:1]), *low][:MOST_PANELS]
+    panels = {
+        name: {method: found[name] for method, found in group.methods.items() if name in found}
+        for name in kept
+    }
+    return {name: methods for name, methods in panels.items() if methods}
+
+
+def _clean(some: Repeats, metric: str) -> str:
+    """Where not all rows were shifted, the clean score is that of the rows that were."""
+    chosen = f"{UNSHIFTED}/{metric}"
+    return chosen if any(chosen in row for row in some.rows) else metric
+
+
+def _chart(
+    group: Group, precision: str, methods: Mapping[str, Repeats], shift: str, metric: str
+) -> list[Chart]:
+    about, written = UNITS[shift]
+    categories = ("clean", *(written.format(level) for level in LEVELS[shift]))
+    levels_of = [f"{shift}/{level}/{metric}" for level in range(1, len(LEVELS[shift]) + 1)]
+    made = []
+    left_out: dict[str, list[str]] = {}
+    for method, some in methods.items():
+        columns = (_clean(some, metric), *levels_of)
+        levels = zip(categories, columns, strict=True)
+        series, missing = line(method, {x: some.point(column, unit(metric).scale) for x, column in levels})
+        if series is not None and len(series.places) > 1:
+            made.append(series)
+            left_out[series.name] = missing
+    if not made:
+        return []
+    choices = {**group.choices, "shift": shift.replace("_", " "), "metric": unit(metric).label}
+    choices["precision"] = precision
+    chart = Chart(
+        name=chart_name(Shifts.name, choices),
+        title=f"{unit(metric).label} under {shift.replace('_', ' ')}, {precision}, {group.task}",
+        x_label=about,
+        y_label=unit(metric).axis,
+        kind="lines",
+        series=tuple(made),
+        note=note_of(left_out),
+        choices=choices,
+        categories=categories,
+        main=precision in (FLOAT, "W8A7", "W8A8") or not group.rows,
+    )
+    return [chart]

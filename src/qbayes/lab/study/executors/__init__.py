@@ -1,0 +1,1 @@
+"""The registry of executors: where the jobs of a study run."""

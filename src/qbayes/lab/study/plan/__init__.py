@@ -1,0 +1,1 @@
+"""From a study to runs with keys, and from runs to jobs."""

@@ -1,0 +1,139 @@
+"""The runs of a study with their keys, and the choice of those hyper-parameters that held-out rows choose."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qbayes.lab.study.plan.choice import (
+    Candidate,
+    best_of,
+    candidate_run,
+    candidates,
+    check_choice_of,
+    is_open,
+)
+from qbayes.lab.study.plan.result_row import identity
+from qbayes.lab.study.plan.stages import Keys, Resolver
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.spec.choose_section import BY, CHOOSE, OF_CHOICE, SCORES_OF
+from qbayes.lab.study.spec.grid import Point
+from qbayes.lab.study.spec.sections import check_section
+from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.store.keys import STAGES, canonical, digest
+from qbayes.lab.study.store.store import Store
+from qbayes.lab.study.store.table import CHOSEN
+from qbayes.metrics.scores import with_numbers
+
+# what a candidate has not of the run it belongs to.
+_LATER = ("precision", "quantize", "evaluate", CHOOSE)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One row of the results to be; ``reason`` says why there can be no result, known before it starts."""
+
+    keys: Keys
+    point: Point
+    reason: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """The columns that are known before it runs."""
+        place = {f"axis:{path}": value for path, value in self.point.place.items()}
+        return {"run": self.keys.scores, "float": self.keys.float, **identity(self.point.run), **place}
+
+
+def planned_runs(study: Study, tasks: Tasks, store: Store | None = None) -> tuple[list[PlannedRun], int]:
+    """The runs of a study, and how many more wait for a choice; those with the same key are one run.
+
+    While the store lacks the score of any candidate, the candidates alone are planned of what waits. What is
+    trained together so does not depend on where a study was stopped.
+    """
+    resolver, points = Resolver(tasks), list(study.points())
+    runs: dict[str, PlannedRun] = {}
+    choices = Choices(resolver, tasks, store)
+    for point in points:
+        for candidate in choices.candidates(point):
+            runs.setdefault(candidate.keys.scores, candidate)
+    waiting = 0
+    for point in points:
+        if is_open(point.run) and not choices.made:
+            waiting += 1
+            continue
+        run = choices.chosen(point) if is_open(point.run) else PlannedRun(resolver.keys(point.run), point)
+        runs.setdefault(run.keys.scores, run)
+    return list(runs.values()), waiting
+
+
+class Choices:
+    """The candidates of runs whose hyper-parameters are to be chosen, and the choice by what they scored."""
+
+    def __init__(self, resolver: Resolver, tasks: Tasks, store: Store | None) -> None:
+        self._resolver, self._tasks, self._store = resolver, tasks, store
+        # runs that differ by their precision alone share their candidates.
+        self._known: dict[str, list[tuple[Candidate, PlannedRun]]] = {}
+        self._scores: dict[str, float | None] = {}
+        self._open: set[str] = set()
+
+    @property
+    def made(self) -> bool:
+        """Whether every candidate so far was scored, or failed."""
+        return not self._open
+
+    def candidates(self, point: Point) -> list[PlannedRun]:
+        return [run for _, run in self._candidates(point)] if is_open(point.run) else []
+
+    def chosen(self, point: Point) -> PlannedRun:
+        """The run of a point by its best candidate; one that cannot be where no candidate was scored."""
+        given = self._candidates(point)
+        best = best_of([self._scores[run.keys.scores] for _, run in given])
+        if best is None:
+            keys = {"candidates": [run.keys.scores for _, run in given], "run": point.run}
+            name = digest("scores", keys)
+            return PlannedRun(Keys(name, None, None, name), point, _why_none(given, self._store))
+        settled = Point(given[best][0].within(point.run, CHOSEN), point.place)
+        return PlannedRun(self._resolver.keys(settled.run), settled)
+
+    def _candidates(self, point: Point) -> list[tuple[Candidate, PlannedRun]]:
+        run = point.run
+        shared = canonical([candidate_run(run, Candidate({name: {} for name in OF_CHOICE})), run[CHOOSE]])
+        if shared not in self._known:
+            place = {
+                path: value for path, value in point.place.items() if path.partition(".")[0] not in _LATER
+            }
+            self._known[shared] = [
+                (one, self._planned(run, Point(candidate_run(run, one), place))) for one in candidates(run)
+            ]
+        return self._known[shared]
+
+    def _planned(self, run: Mapping[str, Any], point: Point) -> PlannedRun:
+        for name in (*OF_CHOICE, "task"):
+            check_section(name, point.run[name])
+        facts = self._tasks.facts(point.run["task"])
+        check_choice_of(run, facts.kind, facts.rows)
+        planned = PlannedRun(self._resolver.keys(point.run), point)
+        self._score(planned, run[CHOOSE].get(BY, SCORES_OF[facts.kind][0]))
+        return planned
+
+    def _score(self, planned: PlannedRun, by: str) -> None:
+        key, store = planned.keys.scores, self._store
+        row = store.scores(key) if store is not None and store.is_done("scores", key) else None
+        self._scores[key] = None if row is None else with_numbers(row).get(by)
+        failed = store is not None and _failure(planned, store) is not None
+        if row is None and not failed:
+            self._open.add(key)
+
+
+def _failure(run: PlannedRun, store: Store) -> str | None:
+    """The first stage of a candidate that failed, with its reason."""
+    for stage in STAGES:
+        key = getattr(run.keys, stage)
+        reason = None if key is None else store.why_failed(stage, key)
+        if reason is not None:
+            return f"{stage}: {reason}"
+    return None
+
+
+def _why_none(given: Sequence[tuple[Candidate, PlannedRun]], store: Store | None) -> str:
+    reasons = [] if store is None else [_failure(run, store) for _, run in given]
+    first = next((reason for reason in reasons if reason), "their scores are not finite")
+    return f"choose: none of {len(given)} candidates has a score on the held-out rows: {first}"

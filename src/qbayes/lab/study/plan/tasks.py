@@ -1,0 +1,79 @@
+"""The tasks of a study: loaded once, and what planning needs of each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qbayes.lab.study.spec.sections import named
+from qbayes.lab.study.store.keys import canonical
+from qbayes.tasks import Task, load_task
+from qbayes.tasks.arrays import Kind
+from qbayes.training.fit import choose_device
+from qbayes.training.networks import outputs_of
+
+CONFUSION = "confusion"
+_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What planning needs of a task; its rows are not kept."""
+
+    name: str
+    kind: Kind
+    fingerprint: str
+    train_rows: int
+    input_shape: tuple[int, ...]
+    outputs: tuple[int, ...]
+    # where it is trained on: it decides the arithmetic.
+    device: torch.device
+    # rows of each split, and of the confusion data where there are any.
+    rows: Mapping[str, int]
+    shifted: bool
+
+
+class Tasks:
+    """Tasks by section, for training on ``device``; the last few stay in memory."""
+
+    def __init__(self, data_dir: Path | None, device: str | torch.device = "cpu", kept: int = 4) -> None:
+        self._data_dir, self._kept = data_dir, kept
+        self._device = choose_device(device)
+        self._held: dict[str, Task] = {}
+        self._facts: dict[str, Facts] = {}
+
+    def load(self, section: Any) -> Task:
+        key = canonical(section)
+        if key not in self._held:
+            name, options = named(section, "task", "digits")
+            while len(self._held) >= self._kept:
+                self._held.pop(next(iter(self._held)))
+            self._held[key] = load_task(name, self._data_dir, **options)
+        return self._held[key]
+
+    def facts(self, section: Any) -> Facts:
+        key = canonical(section)
+        if key not in self._facts:
+            task = self.load(section)
+            shape, outputs = tuple(task.signature.input_shape), outputs_of(task)
+            self._facts[key] = Facts(
+                task.name,
+                task.kind,
+                task.fingerprint,
+                task.train_rows,
+                shape,
+                outputs,
+                self._device,
+                _rows_of(task),
+                bool(task.shifts),
+            )
+        return self._facts[key]
+
+
+def _rows_of(task: Task) -> dict[str, int]:
+    found = {split: sum(len(x) for x, _ in task.batches(split, _AT_ONCE)) for split in task.splits}
+    if task.confusion_name is not None:
+        found[CONFUSION] = sum(map(len, task.confusion_batches(_AT_ONCE)))
+    return found

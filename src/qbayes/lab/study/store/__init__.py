@@ -1,0 +1,1 @@
+"""The store of a study: stages, rows and tables on disk."""

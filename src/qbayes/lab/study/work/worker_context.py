@@ -1,0 +1,225 @@
+"""Where the jobs of a study are done: the store, the data and the device of one process."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError
+from qbayes.integer.program.program import Program
+from qbayes.lab.study.plan.network import make_network
+from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.spec.sections import label_of, named
+from qbayes.lab.study.store.store import (
+    CHECKPOINT,
+    STACKS,
+    StageDamaged,
+    Store,
+    StoreFull,
+    reason_of,
+    why_full,
+)
+from qbayes.lab.study.work.spent import SECONDS, Spent
+from qbayes.networks import Architecture, is_own
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.storage.outline import Outlined
+from qbayes.posterior.storage.save import load_posterior, save_posterior
+from qbayes.posterior.storage.stored import NetworkSource
+from qbayes.posterior.storage.weights_header import Damaged
+from qbayes.provenance import provenance, versions
+from qbayes.quant.finetune.job import FINE_TUNED, QUANTISED
+from qbayes.quant.lower import lower
+from qbayes.quant.prepare import requantised
+from qbayes.training.checkpoint import BadCheckpoint
+from qbayes.training.fit import choose_device
+
+PROGRAM = "program.qbayes"
+# what a network or a method may raise on its own: that run fails, the others go on.
+FAILURES = (
+    QbayesError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    MemoryError,
+)
+# how torch begins the news of a fault on a GPU, after which no call of this process succeeds there.
+_FAULT = "CUDA error"
+Job = Mapping[str, Any]
+Stage = tuple[str, Mapping[str, Any]]
+Say = Callable[[str], None]
+
+
+class DeviceLost(RuntimeError):
+    """The device answers this process no more: what it did is to be done again, by another one."""
+
+
+@dataclass
+class Workplace:
+    """Where jobs are done: the store, the data, the device."""
+
+    store: Store
+    data_dir: Path | None = None
+    device: str = "cpu"
+    say: Say = field(default=lambda text: None)
+    note: Say = field(default=lambda text: None)
+
+    def __post_init__(self) -> None:
+        self.place = choose_device(self.device)
+        self.tasks = Tasks(self.data_dir, self.place)
+
+    def attempt(self, stage: str, key: str, do: Callable[[Path], Mapping[str, Any]]) -> bool:
+        """One stage, unless it is done: ``do`` fills its folder and says what to record."""
+        if self.store.is_done(stage, key):
+            return True
+        folder = self.store.begin(stage, key)
+        spent = Spent(folder / CHECKPOINT)
+        record: dict[str, Any] = {}
+        try:
+            reason = self._why_failed(
+                lambda: record.update(do(folder)), folder / CHECKPOINT, f"{stage} {key}"
+            )
+        except Interrupted:
+            spent.keep()
+            raise
+        if reason is not None:
+            self.store.fail(stage, key, reason)
+            return False
+        # a stack's seconds are shared out; its process's are not known by network.
+        stacked = record.get("stacked_seconds")
+        seconds = spent.so_far() if stacked is None else {SECONDS: round(stacked, 3)}
+        self.store.finish(stage, key, {**record, **seconds, **self.record()})
+        return True
+
+    def attempt_stack(
+        self,
+        stage: str,
+        name: str,
+        stages: Sequence[Stage],
+        train: Callable[[Path], Sequence[NetworkPosterior | QbayesError]],
+        then: Callable[[Sequence[NetworkPosterior | QbayesError]], None] = lambda results: None,
+    ) -> None:
+        """All stages at once; those that are done already are trained with the others and not written."""
+        method, task, bits = method_name(stages[0][1]), task_name(stages[0][1]), bits_name(stages[0][1])
+        what = f"{method} on {task}" + ("" if stage == "float" else f", {bits}")
+        self.say(f"{len(stages)} × {what} and others, stacked")
+        checkpoint = self.store.folder / STACKS / name
+        results: list[NetworkPosterior | QbayesError] = []
+        reason = self._why_failed(lambda: results.extend(train(checkpoint)), checkpoint, name)
+        if reason is not None:
+            for key, _ in stages:
+                if not self.store.is_done(stage, key):
+                    self.store.fail(stage, key, reason)
+            return
+        for (key, run), result in zip(stages, results, strict=True):
+            self.attempt(stage, key, lambda folder, run=run, result=result: _kept(folder, run, stage, result))
+        then(results)
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def lower(self, key: str, run: Mapping[str, Any], quantised: Callable[[], NetworkPosterior]) -> bool:
+        """The program of a quantised posterior, unless it is there."""
+
+        def lowered(folder: Path) -> Mapping[str, Any]:
+            lower(quantised()).save(folder / PROGRAM)
+            size = (folder / PROGRAM).stat().st_size
+            return {"bytes": size, "method": method_name(run), "task": task_name(run)}
+
+        return self.attempt("program", key, lowered)
+
+    def program(self, key: str) -> Program:
+        try:
+            return Program.open(self.store.stage("program", key) / PROGRAM)
+        except BadFile as error:
+            raise StageDamaged("program", key, reason_of(error)) from error
+
+    def posterior(self, stage: str, key: str, run: Mapping[str, Any]) -> NetworkPosterior:
+        """The float or the quantised posterior that is kept there, of the network that ``run`` names."""
+        wrap = requantised if stage == "quantised" else None
+        try:
+            return load_posterior(self.store.stage(stage, key), self._network(run), wrap)
+        except Damaged as error:
+            raise StageDamaged(stage, key, reason_of(error)) from error
+
+    def _network(self, run: Mapping[str, Any]) -> NetworkSource:
+        """What builds the recorded network, if it is the run's: one's own by what the study says alone."""
+        name, options = named(run["network"], "network", "lenet")
+
+        def checked(architecture: Mapping[str, Any]) -> Architecture:
+            recorded = Architecture.from_json(architecture)
+            said = {**recorded.options, **Architecture(name, (1,), (1,), options=options).options}
+            if recorded.name != name or dict(recorded.options) != said:
+                got = f"'{recorded.name}' with {dict(recorded.options)}, where the study has '{name}'"
+                raise Damaged("a stage must hold the network of its study", got, "let it be made again")
+            return recorded
+
+        def own(architecture: Mapping[str, Any]) -> nn.Module:
+            checked(architecture)
+            return make_network(run["network"], self.tasks.load(run["task"]))
+
+        return own if is_own(name) else Outlined(lambda architecture: checked(architecture).build())
+
+    def _why_failed(self, do: Callable[[], None], checkpoint: Path, what: str) -> str | None:
+        """As below; a checkpoint that cannot be gone on from is left, and training starts again."""
+        try:
+            return _failure_of(do)
+        except BadCheckpoint as error:
+            self.note(f"{what}: {reason_of(error)}; its training starts from the beginning")
+            shutil.rmtree(checkpoint)
+            return _failure_of(do)
+
+    def record(self) -> dict[str, Any]:
+        made = provenance(self.place)
+        return {
+            "device": made["device"],
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
+            **{name: made[name] for name in ("commit", "processor", "instructions")},
+        }
+
+
+def _failure_of(do: Callable[[], None]) -> str | None:
+    """Why ``do`` failed, or None; trouble with the disk, a lost device and a stop are raised."""
+    try:
+        do()
+    except (StoreFull, Interrupted, BadCheckpoint):
+        raise
+    except FAILURES as error:
+        if why_full(error) is not None:
+            raise
+        # one that is lost before it is used is refused by name.
+        refused = isinstance(error, BadInput) and f": {_FAULT}" in error.got
+        if refused or (isinstance(error, RuntimeError) and str(error).startswith(_FAULT)):
+            raise DeviceLost(str(error)) from error
+        return reason_of(error)
+    return None
+
+
+def _kept(
+    folder: Path, run: Mapping[str, Any], stage: str, result: NetworkPosterior | QbayesError
+) -> Mapping[str, Any]:
+    """Write one posterior of a stack, or raise its failure."""
+    if isinstance(result, QbayesError):
+        raise result
+    save_posterior(result, folder, overwrite=True)
+    provenance = result.provenance
+    recorded = provenance if stage == "float" else provenance.get(FINE_TUNED, provenance.get(QUANTISED))
+    assert recorded is not None
+    return {"method": method_name(run), "task": task_name(run), "stacked_seconds": recorded["seconds"]}
+
+
+def method_name(run: Mapping[str, Any]) -> str:
+    return named(run["method"], "method", "mcd")[0]
+
+
+def task_name(run: Mapping[str, Any]) -> str:
+    return named(run["task"], "task", "digits")[0]
+
+
+def bits_name(run: Mapping[str, Any]) -> str:
+    return label_of(run["precision"])

@@ -1,0 +1,1 @@
+"""Posteriors on disk and in copies; nothing is unpickled."""

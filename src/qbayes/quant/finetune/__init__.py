@@ -1,0 +1,1 @@
+"""``quantize`` and ``fine_tune``: the job, distillation, temperature, the loop."""

@@ -1,0 +1,1 @@
+"""Kernels of fine-tuning: Triton on a GPU, C on a CPU, torch elsewhere."""

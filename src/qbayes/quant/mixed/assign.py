@@ -1,0 +1,150 @@
+"""``assign_bits``: a number of bits for every layer, within a budget of bytes or of bit-operations.
+
+The sensitivity of every layer is measured (``quant.mixed.sensitivity``), its cost is counted on programs
+(``quant.mixed.costs``), and the least sum of sensitivities that fits is found (``quant.mixed.allocate``).
+Bytes depend on weights alone, so with a budget of bytes activations keep their bits; bit-operations are
+weight × activation, and both are assigned.
+"""
+
+import glob
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from qbayes.errors import BadInput
+from qbayes.integer.arithmetic.grid import FEWEST_BITS, MOST_BITS
+from qbayes.posterior.network import NetworkPosterior
+from qbayes.quant.mixed.costs import KINDS
+from qbayes.quant.mixed.measurement import Measurement
+from qbayes.quant.mixed.places import ACTIVATION, WEIGHT, Part, Place
+from qbayes.quant.mixed.sensitivity import Sensitivity
+from qbayes.quant.precision import Precision
+from qbayes.tasks import Task
+from qbayes.training.fit import choose_device
+
+WIDTHS = (2, 3, 4, 5, 6, 7, 8)
+ROWS = 512
+DRAWS = 8
+
+
+@dataclass(frozen=True)
+class BitBudget:
+    """The most bytes (of all packed constants, all members) or bit-operations (of one row and draw), or both.
+
+    Each is a number, or a ``Precision`` whose cost is meant: ``BitBudget(bytes=Precision(4, 4))``.
+    """
+
+    bytes: float | Precision | None = None
+    bit_operations: float | Precision | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes is None and self.bit_operations is None:
+            raise BadInput(
+                "a budget of bits must limit something",
+                "neither bytes nor bit_operations",
+                "give one: qb.BitBudget(bytes=100_000), or bytes=qb.Precision(weight=4, activation=4)",
+            )
+        for kind in KINDS:
+            limit = getattr(self, kind)
+            number = isinstance(limit, int | float) and not isinstance(limit, bool)
+            if limit is not None and not isinstance(limit, Precision) and not (number and 0 < limit < 1e18):
+                raise BadInput(
+                    f"{kind} must be a number above 0, or a Precision whose cost is meant",
+                    f"{limit!r:.200}",
+                    f"try {kind}=qb.Precision(weight=4, activation=4)",
+                )
+
+    @property
+    def limits(self) -> dict[str, float | Precision]:
+        """What is limited, by kind."""
+        return {kind: limit for kind in KINDS if (limit := getattr(self, kind)) is not None}
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Bits by place, what they cost, what was allowed, and the measurements that they were chosen by."""
+
+    precision: Precision
+    bits: Mapping[Place, int]
+    cost: Mapping[str, float]
+    limits: Mapping[str, float]
+    sensitivities: Sequence[Sensitivity] = field(repr=False)
+
+    def __str__(self) -> str:
+        layers = dict.fromkeys(place.layer for place in self.bits)
+        parts: list[Part] = [
+            part for part in (WEIGHT, ACTIVATION) if any(place.part == part for place in self.bits)
+        ]
+        widest = max(map(len, layers))
+        rows = [f"{'layer':{widest}}  {'  '.join(parts)}"]
+        for layer in layers:
+            bits = [f"{self.bits.get(Place(part, layer), ''):>{len(part)}}" for part in parts]
+            rows.append(f"{layer:{widest}}  {'  '.join(bits)}".rstrip())
+        spent = (f"{self.cost[kind]:,.0f} of {limit:,.0f} {kind}" for kind, limit in self.limits.items())
+        return "\n".join([*rows, ", ".join(spent).replace("_", "-")])
+
+
+def assign_bits(
+    posterior: NetworkPosterior,
+    task: Task,
+    budget: BitBudget,
+    precision: Precision | None = None,
+    *,
+    widths: Sequence[int] = WIDTHS,
+    rows: int = ROWS,
+    draws: int = DRAWS,
+    doubt: float = 1.0,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+) -> Assignment:
+    """Bits for the layers of a float posterior; quantise with ``assignment.precision``.
+
+    ``precision`` says all else: schemes, ranges, the bits of activations where only bytes count, and
+    overrides, which stay as they are. By default it is the one that the budget names, or W8A8. Sensitivity is
+    measured on ``rows`` validation rows, or training rows where there are none, with ``draws`` draws (of as
+    many members); ``doubt`` is the weight of what becomes of the draws beside what becomes of their mean.
+    """
+    _check(budget, widths, rows, draws, doubt)
+    named = [limit for limit in budget.limits.values() if isinstance(limit, Precision)]
+    base = precision or next(iter(named), Precision())
+    place = choose_device(device)
+    study = Measurement(
+        posterior, task, base, tuple(sorted(widths)), "bit_operations" in budget.limits, place
+    )
+    study.measure(rows, draws, seed)
+    limits = {kind: study.limit(kind, limit) for kind, limit in budget.limits.items()}
+    bits = study.best(limits, doubt)
+    return Assignment(
+        with_bits(base, bits), bits, study.costs.total(bits), limits, tuple(study.sensitivities)
+    )
+
+
+def with_bits(precision: Precision, bits: Mapping[Place, int]) -> Precision:
+    """The precision with these bits as overrides, after those it has."""
+    by_layer: dict[str, dict[str, int | str | None]] = {}
+    for place, width in bits.items():
+        # a layer's name may hold what a pattern reads as its own signs.
+        by_layer.setdefault(glob.escape(place.layer), {})[place.part] = width
+    return precision.with_overrides(by_layer)
+
+
+def _check(budget: BitBudget, widths: Sequence[int], rows: int, draws: int, doubt: float) -> None:
+    if not isinstance(budget, BitBudget):
+        raise BadInput(
+            "the budget must be a BitBudget",
+            f"{type(budget).__name__}",
+            "write qb.BitBudget(bytes=100_000), or bytes=qb.Precision(weight=4, activation=4)",
+        )
+    whole = all(isinstance(width, int) and FEWEST_BITS <= width <= MOST_BITS for width in widths)
+    if not widths or not whole or len(set(widths)) < len(widths):
+        raise BadInput(
+            f"widths must be different numbers of bits from {FEWEST_BITS} to {MOST_BITS}",
+            f"{widths!r:.200}",
+            f"try {WIDTHS}",
+        )
+    for name, value in (("rows", rows), ("draws", draws)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise BadInput(f"{name} must be a whole number of at least 1", f"{value!r}", f"leave {name} out")
+    if isinstance(doubt, bool) or not isinstance(doubt, int | float) or not 0 <= doubt < 1e9:
+        raise BadInput("doubt must be a weight of at least 0", f"{doubt!r}", "try 1.0")

@@ -1,5 +1,0 @@
-"""Range quantisers: minmax, ema, percentile, mse and lsq, one file each."""
-
-from qbayes.quant.quantizers.base import QUANTIZERS, RangeRule, State
-
-__all__ = ["QUANTIZERS", "RangeRule", "State"]

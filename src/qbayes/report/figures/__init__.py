@@ -1,5 +1,0 @@
-"""Figures of a study: one file each, from a frame to charts."""
-
-from qbayes.report.figures.base import FIGURES, Figure, Plate, draw_all
-
-__all__ = ["FIGURES", "Figure", "Plate", "draw_all"]

@@ -1,1 +1,0 @@
-"""The shelf of executors: where the jobs of a study run."""

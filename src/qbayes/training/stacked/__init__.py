@@ -1,0 +1,1 @@
+"""Many small networks of one structure, trained as one batched program."""
