@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import needs
 import qbayes
 import qbayes as qb
 from handmade import first_use
@@ -68,6 +69,41 @@ def test_eight_threads_that_begin_with_data_start_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(folder, used(folder, "task"), monkeypatch)
+
+
+OPENVINO_AT_ONCE = """
+import sys, threading
+import numpy as np
+from qbayes.integer.onnx.runtimes import core
+
+def spin():
+    while not done.is_set():
+        pass
+
+def use():
+    start.wait()
+    core()
+    import openvino
+    openvino.Type.f32.to_dtype()
+    np.array(openvino.Tensor(np.zeros(3, np.float32)).data)
+
+sys.setswitchinterval(1e-6)
+start, done = threading.Barrier(16), threading.Event()
+busy = [threading.Thread(target=spin) for _ in range(4)]
+users = [threading.Thread(target=use) for _ in range(16)]
+for thread in busy + users:
+    thread.start()
+for thread in users:
+    thread.join()
+done.set()
+"""
+
+
+@needs.installed("openvino")
+def test_openvino_is_used_by_sixteen_threads_at_once() -> None:
+    """Its table of numpy's types is made by one thread: else 36 of 40 such processes stood still."""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", OPENVINO_AT_ONCE], check=True, timeout=120)
 
 
 @pytest.mark.full

@@ -91,7 +91,13 @@ def core() -> Any:
 
     Each of its cores gives the thread a stack for signals; when several of them end in another order than
     they began, the thread is left with one that is gone, and the next signal (Ctrl-C) ends the process.
+
+    OpenVINO's bindings make a table of numpy's types at their first use and give up Python's lock meanwhile.
+    A second thread that comes then waits for the table and keeps the lock: the process stands still. So one
+    thread makes the table here.
     """
     import openvino
 
+    openvino.Type.f32.to_dtype()
+    openvino.Tensor(np.zeros(1, np.float32))
     return openvino.Core()
