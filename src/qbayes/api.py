@@ -27,11 +27,10 @@ from qbayes.quant.mixed.assign import Assignment, BitBudget, assign_bits
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare, requantised
 from qbayes.tasks import Task, load_task
-from qbayes.training.budget import Budget
+from qbayes.training.budget import Budget, recipe
 from qbayes.training.checkpoint import Checkpoint
 from qbayes.training.fit import attach, fit
 from qbayes.training.networks import network
-from qbayes.training.recipe import recipe
 
 __all__ = [
     "Assignment",

@@ -25,7 +25,7 @@ from qbayes.tasks import datasets as registry_folder
 from qbayes.tasks.dataset import MissingFile
 from qbayes.tasks.datasets.cifar10 import read_records
 from qbayes.tasks.datasets.svhn import read_mat
-from qbayes.tasks.files.bundled import bundled_file, bundled_table
+from qbayes.tasks.files.download import bundled_file, bundled_table
 from qbayes.tasks.files.idx import read_idx_images
 from qbayes.tasks.files.mat import read_arrays
 
@@ -385,7 +385,7 @@ def test_bundled_sets_are_what_scikit_learn_loads() -> None:
 def test_a_bundled_file_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingFile, match=r"data/iris2\.csv\.gz"):
         bundled_table("iris2")
-    monkeypatch.setattr("qbayes.tasks.files.bundled.find_spec", lambda package: None)
+    monkeypatch.setattr("qbayes.tasks.files.download.find_spec", lambda package: None)
     with pytest.raises(MissingFile, match="in this environment"):
         load_task("digits")
 

@@ -35,8 +35,8 @@ from qbayes.integer.compare import compare_ops
 from qbayes.integer.onnx.elementwise import write_table
 from qbayes.integer.onnx.exact_rescale import Lanes
 from qbayes.integer.onnx.graph import Graph
+from qbayes.integer.onnx.op_context import WRITERS, writes
 from qbayes.integer.onnx.op_context import Site as OpSite
-from qbayes.integer.onnx.writers import WRITERS, writes
 from qbayes.integer.ops import (
     OPS,
     Bound,
@@ -57,9 +57,7 @@ from qbayes.quant.graph.capture import capture
 from qbayes.quant.graph.kinds import limits_of, register_moving
 from qbayes.quant.graph.nodes import LayerBuilder, Node, NodeKind, register_kind
 from qbayes.quant.layers.base import (
-    Constants as LayerConstants,
-)
-from qbayes.quant.layers.base import (
+    Coded,
     Names,
     QuantLayer,
     Requantised,
@@ -67,7 +65,9 @@ from qbayes.quant.layers.base import (
     multiplier_constants,
     real_multiplier,
 )
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import (
+    Constants as LayerConstants,
+)
 from qbayes.quant.layers.movement import QuantMove
 from qbayes.quant.network import QuantNetwork
 

@@ -18,7 +18,7 @@ from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.run import Outcome
 from qbayes.lab.study.store.store import Store
 from qbayes.posterior.storage.save import load_posterior
-from qbayes.tasks.splits import fixed_split
+from qbayes.tasks.base import fixed_split
 
 STUDY = """
 [run]

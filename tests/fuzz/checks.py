@@ -15,7 +15,7 @@ from handmade.random_programs import Case
 from parity.c_build import SANITIZED, STRICT, compilers, run
 from qbayes.export.c.selftest import record, test_data
 from qbayes.export.targets.c import CTarget
-from qbayes.integer.arithmetic.dirty_memory import dirty_memory
+from qbayes.integer.arithmetic.exact_matmul import dirty_memory
 from qbayes.integer.compare import Record, record_ops, replay_on
 from qbayes.integer.posterior import ProgramPosterior, load
 

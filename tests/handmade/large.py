@@ -18,7 +18,7 @@ from qbayes.integer.ops import (
     Weights,
 )
 from qbayes.integer.program.program import Program
-from qbayes.integer.proof.shapes import propagate
+from qbayes.integer.proof.budget import propagate
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.signature import Signature
 from qbayes.posterior.transform import Standardize

@@ -9,7 +9,7 @@ from qbayes.export.c.emitters import EMITTERS
 from qbayes.export.float_onnx.nodes import WRITERS as FLOAT_WRITERS
 from qbayes.integer.backends.c_kernels import MAKERS
 from qbayes.integer.onnx.dialect import DIALECTS
-from qbayes.integer.onnx.writers import WRITERS
+from qbayes.integer.onnx.op_context import WRITERS
 from qbayes.integer.ops import OPS
 from qbayes.quant.graph.capture import CAPTURES
 from qbayes.quant.graph.nodes import KINDS

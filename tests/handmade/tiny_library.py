@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import needs
-from qbayes.native import compiler, library
+from qbayes.native import library
 from qbayes.native.library import Source
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -29,7 +29,7 @@ def number_of(loaded: ctypes.CDLL) -> int:
 def cache_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache of this test's own, and a process that has waited for nothing yet and has a core."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(30.0))
+    monkeypatch.setattr(library, "_PATIENCE", library.Patience(30.0))
     monkeypatch.setattr(library, "is_starved", lambda: False)
     return tmp_path / "cache" / "qbayes" / "kernels"
 

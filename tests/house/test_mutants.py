@@ -11,7 +11,7 @@ from mutants.likely import Likely
 from mutants.mutation import Mutation
 from mutants.tree import ROOT, SOURCE
 
-MUTATION = Mutation("reach", "integer/ops/bound.py", "def reach(", "def reaches(")
+MUTATION = Mutation("reach", "integer/ops/base.py", "def reach(", "def reaches(")
 FILES = {"tests/a.py": "1", "tests/b.py": "1"}
 LIKELY = Likely()
 CASE = Case(MUTATION, tuple(timed.Test(file, 1.0, 0) for file in FILES))
@@ -20,7 +20,7 @@ CASE = Case(MUTATION, tuple(timed.Test(file, 1.0, 0) for file in FILES))
 @pytest.mark.parametrize(
     ("file", "old", "about_it"),
     [
-        ("integer/ops/bound.py", "def reach(", "tests/unit/test_bounds.py"),
+        ("integer/ops/base.py", "def reach(", "tests/unit/test_bounds.py"),
         ("integer/program/bitpack.py", "def packed_bytes(", "tests/unit/test_bitpack.py"),
         ("metrics/detection.py", "def fpr95(", "tests/unit/test_metrics_detection.py"),
     ],
@@ -71,7 +71,7 @@ def test_what_the_budget_left_out_is_tried_next(tmp_path: Path) -> None:
 def test_another_mutation_of_the_same_line_is_another(tmp_path: Path) -> None:
     found = tmp_path / "found.jsonl"
     Kept(found, FILES).keep(CASE, Verdict(MUTATION, "killed", "tests/a.py::test_reach", 1, 2))
-    other = Case(Mutation("reach", "integer/ops/bound.py", "def reach(", "def reached("), CASE.tests)
+    other = Case(Mutation("reach", "integer/ops/base.py", "def reach(", "def reached("), CASE.tests)
     assert Kept(found, FILES).verdict(other) is None
 
 

@@ -15,8 +15,7 @@ from qbayes.integer.compare import OpDistance, Seen, compare_ops, distances, rep
 from qbayes.integer.ops import Noise, type_of_codes
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.sites import gaussian_layers
-from qbayes.quant.layers.base import QuantLayer
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded, QuantLayer
 from qbayes.quant.layers.movement import QuantDropout
 from qbayes.quant.network import QuantNetwork, Step
 from zoo.tasks import TASKS, ZOO, trained

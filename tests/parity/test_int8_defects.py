@@ -15,7 +15,7 @@ from handmade.programs import Maker
 from handmade.random_programs import Case
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer import ops
-from qbayes.integer.arithmetic.dirty_memory import dirty_memory
+from qbayes.integer.arithmetic.exact_matmul import dirty_memory
 from qbayes.integer.backends.base import choose
 from qbayes.integer.backends.onednn import trial
 from qbayes.integer.backends.onednn.primitives import Shape

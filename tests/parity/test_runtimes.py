@@ -16,7 +16,7 @@ from parity.test_onednn import BETWEEN, bright, saturating_program
 from qbayes.errors import BadInput
 from qbayes.integer import ops
 from qbayes.integer.backends.base import BACKENDS, choose
-from qbayes.integer.backends.onnx_ops import saturation
+from qbayes.integer.backends.onnx_ops import trial
 from qbayes.integer.compare import OpDistance, compare_ops
 from qbayes.integer.posterior import load
 
@@ -140,7 +140,7 @@ def test_a_processor_whose_products_saturate_leaves_them_to_exact_integers(
     small = make.conv(large, 8, padding=1, w_bits=6)
     program = make.program(make.linear(*flattened(make, [small]), 3, relu=False, grids=1))
     report = {row.op: row for row in choose(name, program, CPU).report()}
-    assert (report["conv0"].how, report["conv0"].why) == ("exact", saturation.WHY)
+    assert (report["conv0"].how, report["conv0"].why) == ("exact", trial.WHY)
     assert report["conv1"].how == name
     assert report["linear3"].how == "exact"
     assert not too_far(name, compare_ops(program, "reference", name, make.inputs(4)))

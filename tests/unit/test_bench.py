@@ -26,7 +26,7 @@ from qbayes.lab.bench.size import Size, measure_size
 from qbayes.lab.bench.speed import Settings, measure, measure_all
 from qbayes.lab.bench.subjects import METHODS, NETWORKS, make_subject
 from qbayes.lab.bench.timing import Times, affordable_draws, burst, interleaved
-from qbayes.posterior.mask import Mask
+from qbayes.posterior.sites import Mask
 from qbayes.quant.precision import Precision
 
 W8A7 = Precision(weight=8, activation=7)

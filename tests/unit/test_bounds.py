@@ -14,7 +14,7 @@ from torch import Tensor
 from qbayes.integer.arithmetic.epsilon_table import epsilon_table
 from qbayes.integer.backends.onednn.conv_linear import int8_form
 from qbayes.integer.ops import Add, Affine, Concat, Conv, Grids, Linear, Mul, Op, Rescale, Weights
-from qbayes.integer.ops.bound import Bound, reach
+from qbayes.integer.ops.base import Bound, reach
 
 BITS = 3
 # a zero-point at each end, so that all codes lie on one side of it, and one between.

@@ -18,8 +18,7 @@ import needs
 import qbayes as qb
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.reparametrize import c_draw, draw
-from qbayes.posterior.reparametrize.c_build import compiled_draws
-from qbayes.posterior.reparametrize.c_draw import CompiledDraw, CompiledSquare, draw_normals
+from qbayes.posterior.reparametrize.c_draw import CompiledDraw, CompiledSquare, compiled_draws, draw_normals
 from qbayes.posterior.reparametrize.draw import LEAST_VARIANCE, reparametrised, squared
 
 needs_kernels = needs.unless(compiled_draws(), needs.COMPILER)

@@ -21,8 +21,7 @@ from fine_tuned import tuning
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant import quantizer
-from qbayes.quant.kernels.c_build import kernels
-from qbayes.quant.kernels.c_kernels import CompiledFakeQuantize
+from qbayes.quant.kernels.c_kernels import CompiledFakeQuantize, kernels
 from qbayes.quant.kernels.fake_quantize import can_fuse
 from qbayes.quant.layers.elementwise import QuantNarrow
 from qbayes.quant.quantizer import Quantizer

@@ -13,8 +13,7 @@ import needs
 from handmade.programs import Maker, every_op
 from qbayes.errors import BadFile, BadInput
 from qbayes.export import TARGETS, make_target
-from qbayes.export.c.data import STRUCT_BYTES
-from qbayes.export.c.names import check_name, renamed
+from qbayes.export.c.data import STRUCT_BYTES, check_name, renamed
 from qbayes.export.c.plan import Need, arrange, live, steps_of
 from qbayes.export.c.sizes import CODE_BYTES, parse_bytes, size_of
 from qbayes.export.targets.c import RUNTIME, CTarget

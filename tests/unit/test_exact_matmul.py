@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qbayes.integer.arithmetic import exact_matmul
-from qbayes.integer.arithmetic.dirty_memory import dirty_memory
-from qbayes.integer.arithmetic.exact_matmul import exact_conv, exact_linear
+from qbayes.integer.arithmetic.exact_matmul import dirty_memory, exact_conv, exact_linear
 
 LIMITS = {"x_limit": 255, "w_limit": 255}
 

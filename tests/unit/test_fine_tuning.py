@@ -8,8 +8,7 @@ import torch
 import qbayes as qb
 from qbayes.errors import BadInput
 from qbayes.quant.finetune import fine_tuning
-from qbayes.quant.finetune.fine_tuning import AnyTask
-from qbayes.quant.finetune.recipe import PRESETS, RECIPES, RECIPES_OF_DATA, Recipe, find_recipe
+from qbayes.quant.finetune.fine_tuning import PRESETS, RECIPES, RECIPES_OF_DATA, AnyTask, Recipe, find_recipe
 
 
 def line(rows: int = 48) -> qb.Task:

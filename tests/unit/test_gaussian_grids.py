@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import qbayes as qb
 from qbayes.integer.arithmetic.epsilon_table import epsilon_table
 from qbayes.posterior.sites import Site, place_sites
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded
 from qbayes.quant.layers.elementwise import QuantInput
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.layers.weighted import QuantWeighted

@@ -15,7 +15,7 @@ from qbayes import noise as noise_module
 from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.fixed_point import fixed_point, shared_shift
 from qbayes.integer.ops import OPS, Add, Affine, Concat, Grids, Lookup, Mask, Mul, Noise, Op, Rescale, Value
-from qbayes.posterior.mask import Mask as FloatMask
+from qbayes.posterior.sites import Mask as FloatMask
 
 QUIET = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
 WIDTHS = st.integers(2, 8)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import needs
-from qbayes.integer.backends.onednn.malloc import keep_freed_memory
+from qbayes.integer.backends.onednn.trial import keep_freed_memory
 
 # In a process of its own: how much memory is free, and where, depends on all that ran before.
 FAULTS = """

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from qbayes import noise
 from qbayes.errors import BadInput
-from qbayes.posterior.mask import Mask
+from qbayes.posterior.sites import Mask
 
 
 def masked(mask: Mask, x: Tensor, seed: int = 0, draw: int = 0, first_row: int = 0) -> Tensor:

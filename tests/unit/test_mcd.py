@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from qbayes.errors import BadInput
 from qbayes.methods import make_method
 from qbayes.networks import build_network
-from qbayes.posterior.mask import Mask
-from qbayes.posterior.sites import Site
+from qbayes.posterior.sites import Mask, Site
 
 
 def places(network: nn.Module, example: Tensor | None = None, **options: Any) -> dict[str, float]:

@@ -16,7 +16,7 @@ from kernels import DEVICE, kernels_are_taken, to_train  # noqa: F401  (a fixtur
 from qbayes.integer.arithmetic.grid import EMPTY_SCALE
 from qbayes.quant import quantizer
 from qbayes.quant.kernels import moving_average
-from qbayes.quant.kernels.c_build import kernels
+from qbayes.quant.kernels.c_kernels import kernels
 from qbayes.quant.quantizer import Quantizer
 
 WAYS = [

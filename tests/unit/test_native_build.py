@@ -27,7 +27,7 @@ from handmade.tiny_library import (  # noqa: F401  (fixtures of these tests)
     starts,
     tiny_fixture,
 )
-from qbayes.native import compiler, library
+from qbayes.native import library
 from qbayes.native.folder import NoLibrary
 from qbayes.native.library import Source, load
 from qbayes.noise import c_kernel
@@ -41,7 +41,7 @@ def test_a_compiler_that_hangs_is_given_up_with_all_that_it_started(
     child = tmp_path / "child"
     hang = f"/bin/sleep 600 &\necho $! > {child}\nwait"
     log = fake_compiler(tmp_path / "bin", monkeypatch, hang)
-    monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(2.0))
+    monkeypatch.setattr(library, "_PATIENCE", library.Patience(2.0))
     started = time.monotonic()
     for name in ("tiny", "other"):  # in all: the second one is not waited for
         with pytest.raises(NoLibrary, match="did not end"):
@@ -60,14 +60,14 @@ def test_the_next_process_does_not_wait_for_a_compiler_that_hung(
 ) -> None:
     fake_compiler(tmp_path / "bin", monkeypatch, "/bin/sleep 600")
     compiled = compilations(monkeypatch)
-    monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
+    monkeypatch.setattr(library, "_PATIENCE", library.Patience(0.2))
     with pytest.raises(NoLibrary, match=r"cc did not end within 0 s"):
         load(tiny)
     given_up = cache / "given-up.json"
     for minutes, again in ((0, False), (59, False), (61, True), (-5, True)):
         state = json.loads(given_up.read_text())
         given_up.write_text(json.dumps({**state, "at": time.time() - 60 * minutes}))
-        monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
+        monkeypatch.setattr(library, "_PATIENCE", library.Patience(0.2))
         compiled.clear()
         with pytest.raises(
             NoLibrary, match=r"within 0 s$" if again else f"{minutes} minutes ago.*{given_up}"
@@ -82,7 +82,7 @@ def test_on_a_busy_machine_a_late_compiler_is_tried_again_by_the_next_process(
     log = fake_compiler(tmp_path / "bin", monkeypatch, "/bin/sleep 600")
     monkeypatch.setattr(library, "is_starved", lambda: True)
     for process in (1, 2):
-        monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
+        monkeypatch.setattr(library, "_PATIENCE", library.Patience(0.2))
         with pytest.raises(NoLibrary, match=r"cc did not end within 0 s$"):
             load(tiny)
         assert starts(log) == process
@@ -95,9 +95,9 @@ def test_a_process_is_starved_below_a_quarter_of_a_core(
 ) -> None:
     used = itertools.count()
     wall = iter([0.0, 0.05 / share])
-    monkeypatch.setattr(compiler.time, "thread_time", lambda: next(used) * 0.01)
-    monkeypatch.setattr(compiler.time, "monotonic", lambda: next(wall))
-    assert compiler.is_starved() == starved
+    monkeypatch.setattr(library.time, "thread_time", lambda: next(used) * 0.01)
+    monkeypatch.setattr(library.time, "monotonic", lambda: next(wall))
+    assert library.is_starved() == starved
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"at": "x"}', '{"compiler": "cc"}', "\xff"])
@@ -250,7 +250,7 @@ def test_another_process_that_builds_is_not_waited_for_for_ever(
     cache: Path, tiny: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache.mkdir(parents=True, mode=0o700)
-    monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(0.2))
+    monkeypatch.setattr(library, "_PATIENCE", library.Patience(0.2))
     held = os.open(cache, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -258,7 +258,7 @@ def test_another_process_that_builds_is_not_waited_for_for_ever(
             load(tiny)
     finally:
         os.close(held)
-    monkeypatch.setattr(library, "_PATIENCE", compiler.Patience(30.0))
+    monkeypatch.setattr(library, "_PATIENCE", library.Patience(30.0))
     assert number_of(load(tiny)) == 42
 
 

@@ -13,7 +13,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.errors import BadFile, BadInput
 from qbayes.integer import ops
 from qbayes.integer.onnx.dialect import QDQ, QOPERATOR, dialect_of
-from qbayes.integer.onnx.writers import WRITERS
+from qbayes.integer.onnx.op_context import WRITERS
 from qbayes.integer.ops import OPS
 from qbayes.integer.program.program import Program
 

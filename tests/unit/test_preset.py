@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from qbayes.methods import METHODS
-from qbayes.methods.preset import DEFAULT, preset_names, presets_of
+from qbayes.methods.base import DEFAULT, preset_names, presets_of
 from qbayes.training.budget import Budget
 
 FILE = resources.files("qbayes.methods").joinpath("presets", "paper.toml")

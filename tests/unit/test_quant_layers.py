@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qbayes.quant.layers.base import Constants, Requantised
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded, Constants, Requantised
 from qbayes.quant.layers.elementwise import (
     QuantAdd,
     QuantAffine,
@@ -20,8 +19,7 @@ from qbayes.quant.layers.elementwise import (
     QuantMul,
     QuantRescale,
 )
-from qbayes.quant.layers.movement import QuantMaxPool
-from qbayes.quant.layers.pool import QuantAverage
+from qbayes.quant.layers.movement import QuantAverage, QuantMaxPool
 from qbayes.quant.layers.weighted import Geometry, PointWeights, QuantWeighted
 from qbayes.quant.quantizer import Quantizer
 

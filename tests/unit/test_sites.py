@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from qbayes.errors import BadInput
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
-from qbayes.posterior.mask import Mask
 from qbayes.posterior.sites import (
     Attachment,
+    Mask,
     Masked,
     Site,
     gaussian_layers,

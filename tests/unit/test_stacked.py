@@ -10,8 +10,8 @@ from torch import Tensor, nn
 import qbayes as qb
 from qbayes.errors import BadInput, RunFailed
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.sites import Mask
 from qbayes.training.stacked.fit import StackJob, fit_stacked, stack_key
 from qbayes.training.stacked.loop import StackLoop
 from qbayes.training.stacked.noise import TrainingNoise

@@ -16,7 +16,7 @@ from qbayes.lab.study.spec.builtin import shipped, study_file
 from qbayes.lab.study.spec.grid import MOST_RUNS
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.spec.values import LARGEST_TEXT, check_name
-from qbayes.tasks.splits import fixed_split
+from qbayes.tasks.base import fixed_split
 from qbayes.training.budget import Budget
 
 RUN = """

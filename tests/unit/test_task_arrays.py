@@ -17,7 +17,7 @@ from qbayes.posterior.transform import Standardize
 from qbayes.tasks import Task
 from qbayes.tasks.arrays import Array
 from qbayes.tasks.augment import CropAndFlip, Cutout, InTurn
-from qbayes.tasks.moments import Moments, fit_standardize
+from qbayes.tasks.source import Moments, fit_standardize
 
 CPU = torch.device("cpu")
 X = np.random.RandomState(0).normal(5.0, 3.0, (40, 3))

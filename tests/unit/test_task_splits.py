@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qbayes.errors import BadInput
-from qbayes.tasks.splits import fixed_split, fold
+from qbayes.tasks.base import fixed_split, fold
 
 # sha256 over the training and test indices (int64, little-endian) of splits 0 … 19 as they were published
 # beside each table, for its number of rows.

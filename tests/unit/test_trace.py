@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.posterior.mask import Mask
+from qbayes.posterior.sites import Mask
 from qbayes.quant.graph.trace import EXAMPLE_ROWS, is_leaf, torch_type, trace
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quant_network

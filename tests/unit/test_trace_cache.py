@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 import qbayes as qb
 from qbayes.posterior.sites import Site, place_sites
-from qbayes.quant.graph import trace_cache as module
-from qbayes.quant.graph.trace_cache import Traces
+from qbayes.quant.graph import convert as module
+from qbayes.quant.graph.convert import Traces
 from qbayes.quant.prepare import quantised_module
 
 SITES = {

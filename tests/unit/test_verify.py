@@ -29,7 +29,7 @@ from qbayes.integer.ops import (
     Weighted,
     Weights,
 )
-from qbayes.integer.ops.bound import ACCUMULATOR_LIMIT
+from qbayes.integer.ops.base import ACCUMULATOR_LIMIT
 from qbayes.integer.program.program import Program
 from qbayes.integer.proof.verify import verify
 from qbayes.posterior.likelihood import Categorical, Gaussian

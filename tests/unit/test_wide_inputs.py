@@ -16,7 +16,7 @@ from qbayes.integer import ops
 from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.compare import record_ops
 from qbayes.integer.program.cost import cost
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded
 from qbayes.quant.layers.elementwise import QuantInput
 from qbayes.quant.layers.weighted import in_steps
 from qbayes.quant.network import QuantNetwork

@@ -16,8 +16,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.c_library.library import kernels
 from qbayes.integer.compare import record_ops
-from qbayes.quant.layers.base import QuantLayer
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded, QuantLayer
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.network import QuantNetwork, Step
 

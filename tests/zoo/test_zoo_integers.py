@@ -11,7 +11,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from parity.gaussian_draws import pairs
 from qbayes import noise
 from qbayes.integer.ops import OPS, Mask, Noise
-from qbayes.posterior import mask
+from qbayes.posterior import sites
 from qbayes.training.fit import prepare
 from zoo.tasks import BAYESIAN, CASES, METHODS, SHORT, TASKS, ZOO, held_out, score, trained
 
@@ -97,7 +97,7 @@ def test_a_draw_is_the_float_posteriors_draw(name: str, method: str) -> None:
 @pytest.mark.parametrize("name", ["vgg", "unet_map", pytest.param("wavenet", marks=pytest.mark.full)])
 def test_float_and_integer_masks_are_the_same_bits(name: str) -> None:
     """Elementwise and by channel, for rows in the middle of a data set."""
-    masks = {m.site: m for m in trained(name, "mcd").network.modules() if isinstance(m, mask.Mask)}
+    masks = {m.site: m for m in trained(name, "mcd").network.modules() if isinstance(m, sites.Mask)}
     program = calibrated(name, "mcd")
     ops = [op for op in program.ops if isinstance(op, Mask)]
     assert {op.site for op in ops} == set(masks)

@@ -8,12 +8,15 @@ trained as one program.
 
 import copy
 import dataclasses
+import functools
+import tomllib
 import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib import resources
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -23,12 +26,54 @@ from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
 from qbayes.methods.placement import refuse_functional_dropout, run_example, survey
-from qbayes.methods.preset import DEFAULT, Preset, presets_of
 from qbayes.options import check_names
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, place_sites
 from qbayes.registry import Registry
 from qbayes.tasks import Task
+
+DEFAULT = "default"
+_SUFFIX = ".toml"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method's options and its training budget for one kind of task.
+
+    Attributes:
+        method: Options of the method, by name.
+        budget: Options of ``Budget``, by name.
+        start: The method whose trained network the budget goes on from; without one the budget is too short.
+    """
+
+    method: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    budget: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    start: str = ""
+
+
+@functools.cache
+def preset_names() -> tuple[str, ...]:
+    """``default``, and the names of the files."""
+    found = (one.name for one in resources.files("qbayes.methods").joinpath("presets").iterdir())
+    return (DEFAULT, *sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX)))
+
+
+@functools.cache
+def presets_of(method: str) -> Mapping[str, Preset]:
+    """What the files have for a method, by ``PRESET/TASK``."""
+    found: dict[str, Preset] = {}
+    for name in preset_names():
+        if name != DEFAULT:
+            tables = _read(name).get(method, {})
+            found |= {f"{name}/{task}": Preset(**values) for task, values in tables.items()}
+    return found
+
+
+@functools.cache
+def _read(name: str) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    file = resources.files("qbayes.methods").joinpath("presets", f"{name}{_SUFFIX}")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
 
 METHODS: Registry[type["Method"]] = Registry("method", "qbayes.methods")
 # how convolutional networks run, on a GPU and on a CPU. Not compiled: on a GPU, where steps are replayed, an

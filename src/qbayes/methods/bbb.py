@@ -20,10 +20,9 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
-from qbayes.methods.base import FEW_EPOCHS, METHODS, nothing_to_attach
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Layer, Survey, survey
-from qbayes.methods.preset import Preset
 from qbayes.posterior.gaussian import total_kl
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment, Site, gaussian_layers

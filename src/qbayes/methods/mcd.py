@@ -18,12 +18,10 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.methods.base import FEW_EPOCHS, METHODS, nothing_to_attach
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import Survey, survey
-from qbayes.methods.preset import Preset
-from qbayes.posterior.mask import check_rate
-from qbayes.posterior.sites import Attachment, Place, Site
+from qbayes.posterior.sites import Attachment, Place, Site, check_rate
 
 
 def _uci(rate: float) -> Preset:

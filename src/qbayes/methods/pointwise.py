@@ -13,10 +13,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import FEW_EPOCHS, METHODS
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset
 from qbayes.methods.descent import Descent
 from qbayes.methods.placement import survey
-from qbayes.methods.preset import Preset
 from qbayes.posterior.sites import Attachment
 
 

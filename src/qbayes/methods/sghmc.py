@@ -24,9 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import METHODS, OF_IMAGES, Method, trainable
+from qbayes.methods.base import METHODS, OF_IMAGES, Method, Preset, trainable
 from qbayes.methods.pointwise import Pointwise
-from qbayes.methods.preset import Preset
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.sites import Attachment
 

@@ -17,8 +17,7 @@ from qbayes.integer.proof.verify import verify
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import gaussian_layers
-from qbayes.quant.layers.base import QuantLayer
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded, QuantLayer
 from qbayes.quant.layers.elementwise import QuantInput
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.network import QuantNetwork, Step

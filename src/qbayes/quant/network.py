@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.quant.layers.base import QuantLayer, Span
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded, QuantLayer, Span
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.quantizer import Quantizer
 

@@ -59,7 +59,7 @@ class Precision:
     all of them fit 32 bits whatever their weights (129 inputs an output at W8). Other heads, and
     another input, have 8 then.
 
-    ``elementwise_bits`` are those of values that no layer multiplies (``quant.graph.elementwise_bits``): a
+    ``elementwise_bits`` are those of values that no layer multiplies (``quant.graph.bit_widths``): a
     branch before it is added, what is averaged, joined or looked up. Where these are not more than
     ``activation``, or None, all values have the bits of activations.
 

@@ -14,13 +14,12 @@ from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
-from qbayes.quant.graph.elementwise_bits import Widened, widen
+from qbayes.quant.graph.bit_widths import WIDE_HEADROOM, WIDE_RULE, Widened, input_bits, output_bits, widen
+from qbayes.quant.graph.convert import Traces
 from qbayes.quant.graph.fold import fold, folded_bias, folded_weight
 from qbayes.quant.graph.kinds import limits_of
 from qbayes.quant.graph.nodes import NARROW, Graph, Node
 from qbayes.quant.graph.trace import EXAMPLE_ROWS
-from qbayes.quant.graph.trace_cache import Traces
-from qbayes.quant.graph.wide_ends import WIDE_HEADROOM, WIDE_RULE, input_bits, output_bits
 from qbayes.quant.layers.base import QuantLayer
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.layers.single_grid import SingleGridWeights

@@ -31,9 +31,8 @@ from qbayes.tasks.arrays import (
     class_count,
 )
 from qbayes.tasks.augment import Augment
-from qbayes.tasks.moments import fit_standardize
 from qbayes.tasks.shifts import LEVELS
-from qbayes.tasks.source import InMemory, Split
+from qbayes.tasks.source import InMemory, Split, fit_standardize
 
 SPLITS = ("train", "validation", "test")
 _FOLLOWS = ("task", "transform", "target")

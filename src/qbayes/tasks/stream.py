@@ -15,8 +15,7 @@ from qbayes.posterior.signature import Signature
 from qbayes.posterior.transform import Standardize
 from qbayes.tasks.arrays import Kind, check_kind, check_same_shape, class_count
 from qbayes.tasks.assemble import SPLITS, Look, fields, input_scale, names_of
-from qbayes.tasks.moments import Moments
-from qbayes.tasks.source import Batch, Loader, LoaderFactory, Variation, read_batches
+from qbayes.tasks.source import Batch, Loader, LoaderFactory, Moments, Variation, read_batches
 
 
 @dataclass

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from qbayes.methods import METHODS, Method, make_method
 from qbayes.options import (
     POSITIVE,
     SHARE_BELOW_ONE,
@@ -18,6 +19,7 @@ from qbayes.options import (
     option,
     whole,
 )
+from qbayes.tasks import Task
 
 _NORM = Limit(
     "at least 0 and finite, or None",
@@ -116,3 +118,15 @@ def rows_in_epoch(rows: int, batch_size: int) -> int:
     """Rows that the batches of an epoch hold."""
     full, rest = divmod(rows, batch_size)
     return rows - (1 if rest == 1 and full > 0 else 0)
+
+
+def recipe(
+    name: str, task: Task, preset: str = "default", *, budget: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[Method, Budget]:
+    """The method called ``name`` and a budget, as ``preset`` (default or paper) has them for ``task``.
+
+    ``options`` replace the method's and ``budget`` the budget's: ``qb.recipe("mcd", task, rate=0.1)``.
+    """
+    values = METHODS[name].preset(preset, task.name, task.kind)
+    training = Budget.from_options(values.budget, **(budget or {}))
+    return make_method(name, **{**values.method, **options}), training.for_rows(task.train_rows)

@@ -81,7 +81,7 @@ def fit(
 
 def check_names(method: str, preset: str, device: str) -> None:
     from qbayes.methods import METHODS
-    from qbayes.methods.preset import preset_names
+    from qbayes.methods.base import preset_names
     from qbayes.training.fit import choose_device
 
     check_choice("the preset", preset, preset_names())
@@ -115,7 +115,7 @@ def plan_run(
     network_options: dict[str, Any],
 ) -> Plan:
     """Preset values first, then what the user said."""
-    from qbayes.training.recipe import recipe
+    from qbayes.training.budget import recipe
 
     return Plan(
         task,

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from qbayes.export.c.names import in_comment
+from qbayes.export.c.data import in_comment
 from qbayes.export.c.source import Network, input_grids
 from qbayes.integer.arithmetic.grid import MOST_BITS, MOST_WIDE_BITS
 from qbayes.integer.program.program import Program

@@ -15,7 +15,7 @@ from qbayes.export.onnx.draws import Draws, Flow
 from qbayes.export.onnx.noise import NoiseInputs, NoiseInside, NoiseSite, NoiseSource
 from qbayes.integer.onnx.graph import Graph
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.posterior.mask import Mask
+from qbayes.posterior.sites import Mask
 from qbayes.quant.graph import nodes
 from qbayes.quant.graph.nodes import Node
 

@@ -15,16 +15,15 @@ import torch
 
 from qbayes.errors import BadInput
 from qbayes.export.float_onnx.draws import FloatDraws, FloatNoiseSite
-from qbayes.export.onnx.metadata import HASH, content_hash
+from qbayes.export.onnx.metadata import HASH, Options, content_hash
 from qbayes.export.onnx.noise import ROWS
-from qbayes.export.onnx.options import Options
 from qbayes.export.onnx.statistics import Statistics
 from qbayes.export.onnx.write import INPUT, hand_out, in_order, of_member
 from qbayes.integer.onnx.graph import OPSET, Graph
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import LOG_VARIANCE_LIMIT, ConstantNoise
-from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.sites import Mask
 from qbayes.quant.graph import nodes
 from qbayes.quant.graph.convert import graph_of
 from qbayes.quant.graph.trace import EXAMPLE_ROWS

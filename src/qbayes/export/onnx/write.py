@@ -8,9 +8,8 @@ import numpy as np
 
 from qbayes.errors import BadInput
 from qbayes.export.base import check_new_files, require_ops
-from qbayes.export.onnx.metadata import HASH, content_hash, metadata
+from qbayes.export.onnx.metadata import HASH, Options, content_hash, metadata
 from qbayes.export.onnx.noise import ROWS, noise_sites
-from qbayes.export.onnx.options import Options
 from qbayes.export.onnx.program_draws import MemberDraws
 from qbayes.export.onnx.statistics import Statistics
 from qbayes.integer.onnx.graph import OPSET, Graph

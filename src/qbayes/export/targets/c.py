@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from qbayes.export.base import TARGETS, Target, Written, kinds, require_ops
+from qbayes.export.base import TARGETS, Target, Written, check_folder, kinds, require_ops, write_folder
 from qbayes.export.c import header, selftest, sizes
+from qbayes.export.c.data import DEFAULT, check_name, renamed
 from qbayes.export.c.emitters import EMITTERS
-from qbayes.export.c.names import DEFAULT, check_name, renamed
 from qbayes.export.c.source import Network, network_of
-from qbayes.export.folder import check_folder, write_folder
 from qbayes.integer.program.program import Program
 
 _GENERATOR = Path(header.__file__).parent

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from qbayes.export.base import TARGETS, Target, Written, kinds
-from qbayes.export.onnx.options import Options
+from qbayes.export.onnx.metadata import Options
 from qbayes.integer.onnx.dialect import QOPERATOR
 from qbayes.integer.program.program import Program
 

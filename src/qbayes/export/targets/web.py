@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from qbayes.errors import BadInput
-from qbayes.export.base import TARGETS, Target, Written, kinds, require_ops
-from qbayes.export.folder import check_folder, write_folder
+from qbayes.export.base import TARGETS, Target, Written, check_folder, kinds, require_ops, write_folder
 from qbayes.integer.onnx.dialect import QOPERATOR
 from qbayes.integer.program.program import Program
 from qbayes.posterior.network import NetworkPosterior

@@ -14,8 +14,8 @@ import torch
 
 from qbayes.errors import BadInput
 from qbayes.export.float_onnx import float_model, float_noise_sites
+from qbayes.export.onnx.metadata import Options
 from qbayes.export.onnx.noise import NoiseSite, noise_sites
-from qbayes.export.onnx.options import Options
 from qbayes.export.onnx.write import onnx_model
 from qbayes.integer.arithmetic.epsilon_table import INDEX_BITS, epsilon_table
 from qbayes.integer.program.program import Program

@@ -12,15 +12,51 @@ On a CPU torch writes down the inputs of every output of a float64 convolution s
 for all rows. Large ones are therefore done in pieces, row by row and band by band.
 """
 
+import ctypes
+import functools
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qbayes.integer.arithmetic.dirty_memory import dirty_memory
 from qbayes.threads import SwitchedOff
+
+_PERTURB = -6  # mallopt
+_LEAST, _MOST = 6, 22  # blocks of 2^6 … 2^22 bytes
+
+
+@contextmanager
+def dirty_memory(byte: int) -> Iterator[None]:
+    """Within it, memory that is taken anew holds ``byte``; 0 leaves it as it comes.
+
+    The whole process is asked: the memory of other threads is filled too, which changes no right answer.
+    """
+    if not byte:
+        yield
+        return
+    # glibc hands small blocks of a thread out as they are, whatever it is asked.
+    blocks = [torch.full((1 << size,), byte, dtype=torch.uint8) for size in range(_LEAST, _MOST)]
+    del blocks
+    fill = _perturb()
+    fill(byte ^ 0xFF)  # glibc fills with the complement
+    try:
+        yield
+    finally:
+        fill(0)
+
+
+@functools.cache
+def _perturb() -> Callable[[int], object]:
+    """``mallopt(M_PERTURB, …)`` where the C library is glibc; elsewhere nothing."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if library is None or not hasattr(library, "gnu_get_libc_version"):
+        return lambda byte: None
+    return lambda byte: library.mallopt(_PERTURB, byte)
+
 
 _FLOAT32_EXACT = 1 << 24
 _LARGEST_CODE = 256  # up to here a code is exact in the 8 significant bits of bfloat16

@@ -11,7 +11,7 @@ import torch
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.backends.onnx_ops.kernel import RuntimeKernel, bare_site
-from qbayes.integer.backends.onnx_ops.saturation import WHY, may_saturate, saturates
+from qbayes.integer.backends.onnx_ops.trial import WHY, may_saturate, saturates
 from qbayes.integer.onnx.dialect import QOPERATOR
 from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.ops.base import Constants, Grids, Op

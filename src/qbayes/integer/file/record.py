@@ -20,8 +20,7 @@ from qbayes.integer.ops import OPS
 from qbayes.integer.ops.base import Op, Value
 from qbayes.integer.program.op_record import decode, encode, field_types
 from qbayes.integer.program.program import Program
-from qbayes.integer.proof.budget import check_row
-from qbayes.integer.proof.shapes import MOST_OPS, propagate
+from qbayes.integer.proof.budget import MOST_OPS, check_row, propagate
 from qbayes.posterior.signature import Signature
 
 FORMAT = "qbayes-program"

@@ -7,8 +7,7 @@ from qbayes.errors import BadInput, nearest
 from qbayes.integer.onnx import elementwise, qdq, qoperator
 from qbayes.integer.onnx.exact_rescale import Lanes
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.op_context import Site
-from qbayes.integer.onnx.writers import WRITERS, Write, writer_of
+from qbayes.integer.onnx.op_context import WRITERS, Site, Write, writer_of
 from qbayes.integer.ops import Op
 
 # these modules register the writers of our ops.

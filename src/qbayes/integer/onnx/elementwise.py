@@ -12,8 +12,7 @@ from qbayes.integer import ops
 from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
 from qbayes.integer.onnx.exact_rescale import FLOAT32_EXACT, Lanes, Part, integers
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.op_context import Site, dtype_of_codes
-from qbayes.integer.onnx.writers import Write, writes
+from qbayes.integer.onnx.op_context import Site, Write, dtype_of_codes, writes
 from qbayes.integer.ops.base import Noise
 
 _QUIET = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)

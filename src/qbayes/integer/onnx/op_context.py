@@ -1,14 +1,17 @@
 """What a writer of nodes is told of an op: its place in the program, its constants and its noise."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
+from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import MOST_BITS
-from qbayes.integer.onnx.exact_rescale import integers
-from qbayes.integer.ops.base import Constants, Grids, Op
+from qbayes.integer.onnx.exact_rescale import Lanes, integers
+from qbayes.integer.onnx.graph import Graph
+from qbayes.integer.ops import Op
+from qbayes.integer.ops.base import Constants, Grids
 from qbayes.integer.program.program import Member, Program
 
 
@@ -69,3 +72,34 @@ def dtype_of_codes(bits: int) -> type[np.integer]:
 
 def _held(constant: Tensor) -> Tensor:
     return constant.detach().cpu()
+
+
+# Adds the nodes of one op that reads these tensors, and gives the name of its codes.
+Write = Callable[[Graph, Lanes, Site, Sequence[str]], str]
+WRITERS: dict[str, dict[type[Op], Write]] = {"qoperator": {}, "qdq": {}}
+
+
+def writes(*ops: type[Op], dialects: Sequence[str] = tuple(WRITERS)) -> Callable[[Write], Write]:
+    """Register a function as what writes these ops in these dialects, by default in all."""
+
+    def register(write: Write) -> Write:
+        for dialect in dialects:
+            WRITERS[dialect].update(dict.fromkeys(ops, write))
+        return write
+
+    return register
+
+
+def writer_of(op: Op, dialect: str) -> Write:
+    """What writes an op in a dialect; refuses an op that nothing writes there."""
+    write = WRITERS[dialect].get(type(op))
+    if write is None:
+        able = [name for name, writers in WRITERS.items() if type(op) in writers]
+        raise BadInput(
+            f"every op must have a writer in the dialect {dialect}",
+            f"'{op.name}', a {op.kind}",
+            f"use the dialect {' or '.join(able)}"
+            if able
+            else "register one (qbayes.integer.onnx.op_context.writes), or change the layer",
+        )
+    return write

@@ -18,11 +18,9 @@ from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.onnx.exact_rescale import FLOAT32_EXACT, Lanes, LimbLanes, Part, Term, add_up, integers
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.op_context import Site, dtype_of_codes
+from qbayes.integer.onnx.op_context import Site, dtype_of_codes, writes
 from qbayes.integer.onnx.qoperator import conv_attributes, shaped, shaped_axes
-from qbayes.integer.onnx.scales import multipliers, scales_of
-from qbayes.integer.onnx.weights import Codes, drawn_codes, point_parts, weighted
-from qbayes.integer.onnx.writers import writes
+from qbayes.integer.onnx.weights import Codes, drawn_codes, multipliers, point_parts, scales_of, weighted
 from qbayes.integer.ops.weighted import Conv, Linear
 
 LANES = LimbLanes()

@@ -16,10 +16,8 @@ import numpy as np
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.onnx.exact_rescale import Float64Lanes, Lanes, Part, Term, integers
 from qbayes.integer.onnx.graph import Graph
-from qbayes.integer.onnx.op_context import Site, dtype_of_codes
-from qbayes.integer.onnx.scales import scales_of
-from qbayes.integer.onnx.weights import Codes, drawn_codes, point_parts, weighted
-from qbayes.integer.onnx.writers import writes
+from qbayes.integer.onnx.op_context import Site, dtype_of_codes, writes
+from qbayes.integer.onnx.weights import Codes, drawn_codes, point_parts, scales_of, weighted
 from qbayes.integer.ops.weighted import Conv, Linear
 
 LANES = Float64Lanes()

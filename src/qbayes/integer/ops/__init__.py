@@ -2,6 +2,7 @@
 
 from qbayes.integer.ops.base import (
     OPS,
+    Bound,
     Constant,
     Constants,
     Grids,
@@ -14,7 +15,6 @@ from qbayes.integer.ops.base import (
     register_op,
     type_of_codes,
 )
-from qbayes.integer.ops.bound import Bound
 from qbayes.integer.ops.combine import Add, Concat, Mul
 from qbayes.integer.ops.mask import Mask
 from qbayes.integer.ops.pool import AvgPool, MaxPool

@@ -11,6 +11,7 @@ from torch import Tensor
 from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import (
+    Bound,
     Constant,
     Constants,
     Grids,
@@ -19,9 +20,9 @@ from qbayes.integer.ops.base import (
     Shape,
     Value,
     clamp_codes,
+    largest,
     register_op,
 )
-from qbayes.integer.ops.bound import Bound, largest
 from qbayes.integer.ops.cuda_rescale import added, can_fuse
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constants, Grids, Noise, Op, Shape, register_op
-from qbayes.integer.ops.bound import Bound
+from qbayes.integer.ops.base import Bound, Constants, Grids, Noise, Op, Shape, register_op
 from qbayes.noise import keep_masks, keep_threshold
-from qbayes.posterior.mask import check_rate
+from qbayes.posterior.sites import check_rate
 
 
 @register_op

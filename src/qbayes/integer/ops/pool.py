@@ -20,6 +20,8 @@ from qbayes.integer.arithmetic.pooling_windows import (
 )
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import (
+    MOST_WINDOWS,
+    Bound,
     Constant,
     Constants,
     Grids,
@@ -27,10 +29,13 @@ from qbayes.integer.ops.base import (
     Op,
     Shape,
     Value,
+    check_padded,
     clamp_codes,
+    largest,
+    padded,
     register_op,
+    require,
 )
-from qbayes.integer.ops.bound import MOST_WINDOWS, Bound, check_padded, largest, padded, require
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
 
 

@@ -10,8 +10,19 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.ops import fields
-from qbayes.integer.ops.base import Constant, Constants, Grids, MovingOp, Noise, Op, Shape, Value, register_op
-from qbayes.integer.ops.bound import Bound, require
+from qbayes.integer.ops.base import (
+    Bound,
+    Constant,
+    Constants,
+    Grids,
+    MovingOp,
+    Noise,
+    Op,
+    Shape,
+    Value,
+    register_op,
+    require,
+)
 
 
 @register_op

@@ -19,6 +19,7 @@ from qbayes.integer.arithmetic.exact_matmul import LARGEST_COLUMNS, exact_conv, 
 from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import (
+    Bound,
     Constant,
     Constants,
     Grids,
@@ -26,10 +27,11 @@ from qbayes.integer.ops.base import (
     Op,
     Shape,
     Value,
+    check_padded,
     clamp_codes,
+    padded,
     register_op,
 )
-from qbayes.integer.ops.bound import Bound, check_padded, padded
 from qbayes.integer.ops.cuda_rescale import can_fuse, rescaled
 from qbayes.integer.ops.weights import Weights
 

@@ -17,16 +17,45 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import MOST_BITS
-from qbayes.integer.ops import OPS, Constant, Op, Value, Weighted
-from qbayes.integer.ops.bound import ACCUMULATOR_LIMIT, DO, PRODUCT_LIMIT, Bound, require
+from qbayes.integer.ops import OPS, Constant, Value, Weighted
+from qbayes.integer.ops.base import ACCUMULATOR_LIMIT, DO, PRODUCT_LIMIT, Bound, Constants, Grids, Op, require
 from qbayes.integer.program.bitpack import code_range
 from qbayes.integer.program.op_record import decode, encode
 from qbayes.integer.program.program import Member, Program
-from qbayes.integer.proof.bounds import check_codes, extremes
-from qbayes.integer.proof.budget import check_members, check_row
-from qbayes.integer.proof.shapes import MOST_OPS, propagate
+from qbayes.integer.proof.budget import MOST_OPS, check_members, check_row, propagate
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature
+
+
+def check_codes(op: Op, constants: Constants, grids: Grids) -> None:
+    """Raise unless the constants, already of their declared widths, lie in the ranges their roles have."""
+    for name, codes in constants.items():
+        limits = op.limits(name, grids)
+        if limits is not None:
+            _within(op, name, codes, *limits)
+    if "low" in constants:
+        low, high = int(constants["low"]), int(constants["high"])
+        if low > high:
+            require(False, f"'{op.name}': low must be at most high", f"{low} and {high}")
+    if op.keeps_grid:
+        before, after = (grids.bits[0], grids.zeros[0]), (grids.out_bits, grids.zero)
+        if before != after:
+            must = f"'{op.name}' must keep the bits and the zero-point of its codes"
+            require(False, must, f"{before} before, {after} after")
+
+
+def _within(op: Op, name: str, codes: Tensor, low: int, high: int) -> None:
+    least, most = extremes(codes)
+    if not low <= least <= most <= high:
+        require(False, f"'{op.name}': {name} must lie in {low} … {high}", f"{least} … {most}")
+
+
+def extremes(codes: Tensor) -> tuple[int, int]:
+    """The least and the greatest of integers; most constants are a single one."""
+    if codes.numel() == 1:
+        return (only := int(codes)), only
+    return int(codes.min()), int(codes.max())
+
 
 MOST_MEMBERS = 10_000
 # float32 ends at 2^128 and loses digits below 2^−126; with n bits |q − Z| is below 2^n.

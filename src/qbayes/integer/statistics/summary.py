@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.arithmetic.fixed_point import fixed_point, rescale
-from qbayes.integer.ops.bound import reach
+from qbayes.integer.ops.base import reach
 from qbayes.integer.program.program import Program
 from qbayes.integer.statistics import moments, softmax
 from qbayes.posterior.likelihood import Categorical

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import Outputs
-from qbayes.posterior.mask import Mask
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.sites import Mask
 
 
 class SampledLayer(nn.Module):

@@ -4,15 +4,31 @@
 other layout, and of bfloat16, one by one, nine times as slowly.
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.native.functions import threads_for
-from qbayes.posterior.reparametrize.c_build import compiled_draws
+from qbayes.native.functions import F32, I32, I64, PTR, Functions, load_or_warn, threads_for, training_source
+from qbayes.threads import once
 from qbayes.triton_support import dense, in_memory, laid_out, on_a_cpu
+
+_SOURCE = training_source("draw", Path(__file__).with_name("draw.c"), "QBAYES_DRAW_KERNELS")
+_SIGNATURES: dict[str, tuple[object, ...]] = {
+    "draw": (PTR, PTR, PTR, PTR, I32, I64, F32, I32),
+    "differentiate_draw": (PTR, PTR, PTR, PTR, I32, I64, F32, I32),
+    "differentiate_square": (PTR, PTR, PTR, I32, I64, I32),
+}
+
+
+@once
+def compiled_draws() -> Functions | None:
+    """The compiled kernels; None without a compiler or a safe cache, which is said, or switched off."""
+    library = load_or_warn(_SOURCE, "training of Gaussian weights")
+    return None if library is None else Functions(library, _SIGNATURES)
+
 
 DTYPES = (torch.float32, torch.bfloat16)
 

@@ -25,8 +25,8 @@ from qbayes.quant.finetune.checks import check_control, check_parts, check_rows
 from qbayes.quant.finetune.distill import Imitation, Taught, cast_once
 from qbayes.quant.finetune.fine_tuning import FineTuning, Optimizer
 from qbayes.quant.finetune.temperature import sharpness
+from qbayes.quant.graph.convert import Traces
 from qbayes.quant.graph.equalize import equalise
-from qbayes.quant.graph.trace_cache import Traces
 from qbayes.quant.graph.unfold import sharpen, unfolded
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.network import QuantNetwork

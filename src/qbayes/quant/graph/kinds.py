@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from qbayes.integer.ops import MovingOp, Permute, Reshape, Slice, Upsample
-from qbayes.posterior.mask import Mask
+from qbayes.posterior.sites import Mask
 from qbayes.quant.graph.nodes import NARROW, LayerBuilder, Node, NodeKind, register_kind
 from qbayes.quant.layers.base import UNLIMITED, Limits, QuantLayer
 from qbayes.quant.layers.elementwise import (
@@ -19,8 +19,14 @@ from qbayes.quant.layers.elementwise import (
     QuantReach,
     QuantRescale,
 )
-from qbayes.quant.layers.movement import QuantDropout, QuantMask, QuantMaxPool, QuantMove, QuantPad
-from qbayes.quant.layers.pool import QuantAverage
+from qbayes.quant.layers.movement import (
+    QuantAverage,
+    QuantDropout,
+    QuantMask,
+    QuantMaxPool,
+    QuantMove,
+    QuantPad,
+)
 
 
 def register_moving(

@@ -13,7 +13,7 @@ from qbayes.errors import BadInput, nearest
 from qbayes.quant.layers.base import QuantLayer
 from qbayes.quant.quantizer import Quantizer
 
-# a value rounded to fewer bits on its way to the layers that multiply it (``quant.graph.elementwise_bits``).
+# a value rounded to fewer bits on its way to the layers that multiply it (``quant.graph.bit_widths``).
 NARROW = "narrow"
 
 

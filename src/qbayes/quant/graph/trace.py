@@ -20,8 +20,7 @@ from torch.fx.proxy import TraceError
 
 from qbayes.errors import BadInput
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.posterior.mask import Mask
-from qbayes.posterior.sites import Masked
+from qbayes.posterior.sites import Mask, Masked
 from qbayes.quant.graph.capture import CAPTURES
 
 # rows of the example that shapes are read from; any number of at least 2 would do.

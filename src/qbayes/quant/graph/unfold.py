@@ -21,10 +21,10 @@ from qbayes.methods.placement import run_example
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.sites import Masked
+from qbayes.quant.graph.convert import Traces
 from qbayes.quant.graph.fold import fold
 from qbayes.quant.graph.nodes import Graph
 from qbayes.quant.graph.trace import EXAMPLE_ROWS, is_leaf
-from qbayes.quant.graph.trace_cache import Traces
 from qbayes.quant.layers.base import shaped
 from qbayes.quant.layers.elementwise import QuantAffine
 from qbayes.quant.layers.gaussian import GaussianWeights, rho_of

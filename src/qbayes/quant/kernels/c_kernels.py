@@ -6,6 +6,8 @@ whose own library adds it at no cost. Values have the bits of the plain path; th
 same bits with any number of threads.
 """
 
+import ctypes
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -13,8 +15,47 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE
-from qbayes.quant.kernels.c_build import kernels, threads_for
+from qbayes.native.functions import (
+    F32,
+    F64,
+    I32,
+    I64,
+    PTR,
+    Functions,
+    load_or_warn,
+    threads_for,
+    training_source,
+)
+from qbayes.threads import once
 from qbayes.triton_support import laid_out
+
+__all__ = ["Kernels", "kernels", "threads_for"]
+
+SWITCH = "QBAYES_QUANT_KERNELS"
+_SOURCE = training_source("quant", Path(__file__).with_name("kernels.c"), SWITCH)
+_GRID = (I64, I64, PTR, PTR, F32, F32, F32, F32, I32)
+_SIGNATURES: dict[str, tuple[object, ...]] = {
+    "round": (PTR, I32, PTR, I32, *_GRID, I32),
+    "follow": (PTR, I32, I64, *(PTR,) * 6, *(F64,) * 6, PTR, I32),
+    "differentiate": (PTR, I32, PTR, I32, PTR, *_GRID, PTR, PTR, F64, I32),
+}
+
+
+class Kernels(Functions):
+    """The functions of the shared library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__(library, _SIGNATURES)
+        # numbers whose shares of a sum are added at once.
+        self.chunk = ctypes.c_int64.in_dll(library, "qbayes_chunk").value
+
+
+@once
+def kernels() -> Kernels | None:
+    """The compiled kernels; None without a compiler or a safe cache, which is said, or switched off."""
+    library = load_or_warn(_SOURCE, "fine-tuning")
+    return None if library is None else Kernels(library)
+
 
 DTYPES = (torch.float32, torch.bfloat16)
 

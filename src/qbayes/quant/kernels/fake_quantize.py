@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE, Code
-from qbayes.quant.kernels import c_build, c_kernels
+from qbayes.quant.kernels import c_kernels
 from qbayes.quant.kernels.fake_quantize_triton import kernels
 from qbayes.triton_support import (
     DTYPES,
@@ -152,4 +152,4 @@ def can_fuse(x: Tensor, scale: Tensor, zero: Tensor, low: Code, high: Code, axis
     rows = scale.numel()
     if not ((rows == 1 or (axis == 0 and len(x) == rows)) and dense(x, rows)):
         return False
-    return triton_works_on(x.device) if gpu else c_build.kernels() is not None
+    return triton_works_on(x.device) if gpu else c_kernels.kernels() is not None

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.arithmetic.grid import EMPTY_SCALE, LARGEST_SCALE, SMALLEST_SCALE
-from qbayes.quant.kernels import c_build, c_kernels
+from qbayes.quant.kernels import c_kernels
 from qbayes.quant.kernels.moving_average_triton import kernels
 from qbayes.triton_support import ALIGNMENT, DTYPES, dense, in_memory, on_a_cpu, on_a_gpu, triton_works_on
 
@@ -43,7 +43,7 @@ def can_follow(x: Tensor, grid: Grid) -> bool:
         return False
     if not gpu:
         fits = x.dtype in c_kernels.DTYPES and grid.scale.dtype == torch.float32
-        return fits and x.numel() > 0 and dense(x) and c_build.kernels() is not None
+        return fits and x.numel() > 0 and dense(x) and c_kernels.kernels() is not None
     sound = x.dtype in DTYPES and x.numel() > 0 and x.data_ptr() % ALIGNMENT == 0
     return sound and grid.scale.device == x.device and dense(x) and triton_works_on(x.device)
 
@@ -80,7 +80,7 @@ def follow(x: Tensor, grid: Grid, state: Mapping[str, Tensor], pace: float) -> N
 
 
 def _follow_on_a_cpu(x: Tensor, grid: Grid, state: Mapping[str, Tensor], pace: float) -> None:
-    library = c_build.kernels()
+    library = c_kernels.kernels()
     assert library is not None
     shares = torch.empty(3 * -(-x.numel() // library.chunk))
     moving = [state[name].data_ptr() for name in ("low", "high", "started")] if state else (None, None, None)
@@ -88,5 +88,5 @@ def _follow_on_a_cpu(x: Tensor, grid: Grid, state: Mapping[str, Tensor], pace: f
         *(x.data_ptr(), int(x.dtype == torch.bfloat16), x.numel(), *moving),
         *(grid.scale.data_ptr(), grid.zero.data_ptr(), grid.ready.data_ptr()),
         *(grid.first, grid.last, pace, EMPTY_SCALE, SMALLEST_SCALE, LARGEST_SCALE),
-        *(shares.data_ptr(), c_build.threads_for(x.numel())),
+        *(shares.data_ptr(), c_kernels.threads_for(x.numel())),
     )

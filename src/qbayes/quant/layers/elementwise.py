@@ -10,6 +10,7 @@ from qbayes.integer.arithmetic.fixed_point import fixed_point, real, shared_shif
 from qbayes.integer.ops import Add, Affine, Concat, Lookup, Mul, Op, Rescale
 from qbayes.quant.layers.base import (
     UNLIMITED,
+    Coded,
     Constants,
     Limits,
     Names,
@@ -20,7 +21,6 @@ from qbayes.quant.layers.base import (
     real_multiplier,
     shaped,
 )
-from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.quantizer import Quantizer
 
 # an affine map's offset is an int32 at 2^−shift of an output step: 22 bits leave room for 512 steps.
@@ -233,7 +233,7 @@ class QuantRescale(Requantised):
 
 class QuantNarrow(QuantRescale):
     """The same numbers on fewer bits, for the layers that multiply them
-    (``quant.graph.elementwise_bits``)."""
+    (``quant.graph.bit_widths``)."""
 
     def simulate(self, x: Tensor) -> Tensor:
         return self.finished(x)

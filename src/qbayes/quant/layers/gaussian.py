@@ -30,8 +30,7 @@ from qbayes.integer.arithmetic.grid import dequantize, per_channel
 from qbayes.integer.ops import Weights
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.reparametrize.draw import reparametrised, squared
-from qbayes.quant.layers.base import Constants, multiplier_constants, shaped
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded, Constants, multiplier_constants, shaped
 from qbayes.quant.layers.drawn_grid import drawn_scale
 from qbayes.quant.layers.weighted import (
     Geometry,

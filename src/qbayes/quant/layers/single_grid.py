@@ -13,8 +13,7 @@ from qbayes import noise
 from qbayes.integer.arithmetic.epsilon_table import epsilon_scale
 from qbayes.integer.arithmetic.fixed_point import fixed_point, real, shared_shifts
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.quant.layers.base import Constants, multiplier_constants, shaped
-from qbayes.quant.layers.coded_tensor import Coded
+from qbayes.quant.layers.base import Coded, Constants, multiplier_constants, shaped
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes, in_steps
 from qbayes.quant.quantizer import Quantizer

@@ -20,6 +20,7 @@ from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import Conv, Linear, Op, Weights
 from qbayes.quant.layers.base import (
     UNLIMITED,
+    Coded,
     Constants,
     Limits,
     Names,
@@ -28,7 +29,6 @@ from qbayes.quant.layers.base import (
     multiplier_constants,
     shaped,
 )
-from qbayes.quant.layers.coded_tensor import Coded
 from qbayes.quant.quantizer import Quantizer
 from qbayes.triton_support import on_a_gpu
 

@@ -5,10 +5,9 @@ Bundled with scikit-learn; read in the units of measurement.
 
 from pathlib import Path
 
-from qbayes.tasks.base import Task
+from qbayes.tasks.base import Task, fixed_split
 from qbayes.tasks.dataset import DATASETS, Dataset
-from qbayes.tasks.files.bundled import bundled_table
-from qbayes.tasks.splits import fixed_split
+from qbayes.tasks.files.download import bundled_table
 
 
 def load(data: Path, variant: str, *, split: int = 0, validation: float = 0.0, seed: int = 0) -> Task:

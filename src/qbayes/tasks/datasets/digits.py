@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbayes.tasks.base import Task
+from qbayes.tasks.base import Task, fixed_split
 from qbayes.tasks.dataset import DATASETS, Confusion, Dataset, MissingFile, borrow
-from qbayes.tasks.files.bundled import bundled_file, bundled_table
-from qbayes.tasks.splits import fixed_split
+from qbayes.tasks.files.download import bundled_file, bundled_table
 
 _WHITE = 16
 _PHOTOGRAPHS = ("china", "flower")

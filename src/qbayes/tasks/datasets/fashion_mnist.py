@@ -1,7 +1,7 @@
 """FashionMNIST: 70,000 articles of clothing in the form of MNIST (Xiao, Rasul, Vollgraf, 2017)."""
 
 from qbayes.tasks.dataset import DATASETS
-from qbayes.tasks.files.idx_dataset import idx_dataset
+from qbayes.tasks.files.idx import idx_dataset
 
 FASHION_MNIST = DATASETS.register("fashion_mnist")(
     idx_dataset(

@@ -1,7 +1,7 @@
 """MNIST: 70,000 handwritten digits, 28 × 28 grey (LeCun, Cortes, Burges)."""
 
 from qbayes.tasks.dataset import DATASETS
-from qbayes.tasks.files.idx_dataset import idx_dataset
+from qbayes.tasks.files.idx import idx_dataset
 
 MNIST = DATASETS.register("mnist")(
     idx_dataset(

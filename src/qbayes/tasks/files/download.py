@@ -5,14 +5,19 @@ appears under its own name only after its checksum was right. ``QBAYES_MIRROR=ht
 everything from ``https://host/path/<data set>/<file>`` instead; the checksums stay the official ones.
 """
 
+import gzip
 import os
+import tarfile
+import zlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from qbayes.errors import BadFile
-from qbayes.tasks.dataset import Archive, DataFile, Dataset, find_dataset, missing
-from qbayes.tasks.files.transfer import Progress, Unreachable, download, matches
-from qbayes.tasks.files.unpack import unpack_members
+from qbayes.tasks.dataset import Archive, DataFile, Dataset, MissingFile, find_dataset, missing
+from qbayes.tasks.files.transfer import SIZE_LIMIT, Progress, Unreachable, cannot_write, download, matches
 
 Status = Literal["official", "other", "damaged", "missing"]
 
@@ -108,3 +113,65 @@ def _fetch_archive(
 def _address(dataset: Dataset, path: str, official: str) -> str:
     mirror = os.environ.get("QBAYES_MIRROR", "").rstrip("/")
     return f"{mirror}/{dataset.name}/{path}" if mirror else official
+
+
+def unpack_members(archive: Path, files: list[DataFile], folder: Path) -> None:
+    """Write ``files`` from ``archive`` under ``folder``, each checked before it gets its name.
+
+    Members are read by their expected names and written to paths of ours: a hostile archive cannot
+    choose where anything goes. Links and other kinds of members are refused.
+    """
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for file in files:
+                _unpack(tar, file, folder)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _damaged(archive, str(error)) from error
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def _unpack(tar: tarfile.TarFile, file: DataFile, folder: Path) -> None:
+    source = Path(str(tar.name))
+    try:
+        member = tar.getmember(file.path)
+    except KeyError as error:
+        raise _damaged(source, f"no member {file.path}") from error
+    stream = tar.extractfile(member) if member.isreg() and member.size <= SIZE_LIMIT else None
+    if stream is None:
+        raise _damaged(source, f"{file.path} is a link, a folder, or far too large")
+    place = folder / file.path
+    part = place.with_name(place.name + ".part")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with stream, part.open("wb") as out:
+        while chunk := stream.read(2**20):
+            out.write(chunk)
+    if not matches(part, file.checksum):
+        part.unlink()
+        raise _damaged(source, f"{file.path} does not have the checksum {file.checksum}")
+    os.replace(part, place)
+
+
+def _damaged(archive: Path, why: str) -> BadFile:
+    return BadFile(f"{archive.name} must be the published archive", why, "delete it and fetch again")
+
+
+def bundled_file(name: str) -> Path:
+    """A file below ``sklearn/datasets``."""
+    package = find_spec("sklearn")
+    places = (package.submodule_search_locations if package else None) or []
+    for place in places:
+        path = Path(place) / "datasets" / name
+        if path.is_file():
+            return path
+    raise MissingFile(
+        "scikit-learn must be installed with its data sets",
+        f"no datasets/{name} in {', '.join(places) or 'this environment'}",
+        "install it anew: pip install --force-reinstall scikit-learn",
+    )
+
+
+def bundled_table(name: str, delimiter: str | None = None) -> np.ndarray:
+    """The numbers of a packed table of text; None: columns stand apart by spaces."""
+    with gzip.open(bundled_file(f"data/{name}.csv.gz"), "rt", encoding="utf-8") as file:
+        return np.loadtxt(file, delimiter=delimiter)

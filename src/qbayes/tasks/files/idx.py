@@ -7,6 +7,7 @@ import gzip
 import math
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadFile
+from qbayes.tasks.base import Task
+from qbayes.tasks.dataset import Confusion, DataFile, Dataset, borrow
 
 _UNSIGNED_BYTE = 8
 _MOST_ROWS = 10**6  # a header that says more is not one of these files
@@ -74,3 +77,55 @@ def _damaged(path: Path, why: str) -> BadFile:
         why,
         "move it away and run 'qbayes data fetch' again, or supply a sound file",
     )
+
+
+TEST_IMAGES = "t10k-images-idx3-ubyte.gz"
+
+
+def idx_dataset(
+    name: str,
+    *,
+    summary: str,
+    terms: str,
+    url: str,
+    md5: Mapping[str, str],
+    labels: Sequence[str],
+    confusion_data: str,
+) -> Dataset:
+    """The data set whose files (training images and labels, test images and labels) are in ``md5``."""
+
+    def load(
+        data: Path, variant: str, *, validation: float = 0.1, seed: int = 0, confusion: Confusion = "auto"
+    ) -> Task:
+        x_train, y_train, x_test, y_test = dataset.need(data)
+        x_confusion, confusion_name = borrow(confusion_data, data, confusion)
+        return Task.from_arrays(
+            read_idx_images(x_train),
+            read_idx_labels(y_train),
+            read_idx_images(x_test),
+            read_idx_labels(y_test),
+            kind="classification",
+            validation=validation,
+            seed=seed,
+            labels=list(labels),
+            x_confusion=x_confusion,
+            confusion_name=confusion_name,
+            name=name,
+        )
+
+    def lend(data: Path) -> Tensor:
+        (path,) = dataset.need(data, TEST_IMAGES)
+        return read_idx_images(path)
+
+    dataset = Dataset(
+        name=name,
+        summary=summary,
+        kind="classification",
+        terms=terms,
+        load=load,
+        files=tuple(DataFile(file, f"md5:{digest}", url + file) for file, digest in md5.items()),
+        check=check_idx,
+        lend=lend,
+        confusion=confusion_data,
+    )
+    return dataset

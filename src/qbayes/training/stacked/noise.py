@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.posterior.mask import Mask
-from qbayes.posterior.sites import HandedNoise, noise_name, stochastic_layers
+from qbayes.posterior.sites import HandedNoise, Mask, noise_name, stochastic_layers
 
 
 class CannotStack(BadInput):

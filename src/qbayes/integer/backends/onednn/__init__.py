@@ -17,10 +17,8 @@ from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.c_kernels import compiled_kernel
 from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.backends.onednn.conv_linear import int8_kernel, why_not_bytes
-from qbayes.integer.backends.onednn.malloc import keep_freed_memory
-from qbayes.integer.backends.onednn.small_linear import LinesKernel, is_small
-from qbayes.integer.backends.onednn.trial import why_missing
-from qbayes.integer.backends.onednn.wide_linear import WideLines, draws_few
+from qbayes.integer.backends.onednn.small_linear import LinesKernel, WideLines, draws_few, is_small
+from qbayes.integer.backends.onednn.trial import keep_freed_memory, why_missing
 from qbayes.integer.c_library.library import kernels, threads_for, why_no_kernels
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted

@@ -9,26 +9,20 @@ reference rounds.
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from qbayes.integer.arithmetic.fixed_point import real
+from qbayes.integer.arithmetic.fixed_point import real, rounded_shift
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.backends.base import Drawn, Kernel
 from qbayes.integer.backends.exact_kernel import rows_of_draws
 from qbayes.integer.backends.onednn.conv_linear import centred_parts, drawn_codes, int8_form, typed
-from qbayes.integer.backends.onednn.primitives import (
-    Packed,
-    Target,
-    pack,
-    product,
-    whole_product,
-)
+from qbayes.integer.backends.onednn.primitives import Packed, Target, pack, product, whole_product
 from qbayes.integer.backends.onednn.trial import whole_product_is_exact
 from qbayes.integer.c_library.library import Kernels, Matrix, addresses, threads_for
-from qbayes.integer.ops.base import Constants, Grids, Noise, type_of_codes
+from qbayes.integer.ops.base import Constants, Grids, Noise, clamp_codes, type_of_codes
 from qbayes.integer.ops.weighted import Linear, Weighted
 
 # Weights up to which plain codes pay: fixed ones are packed once, and drawn ones for every call.
@@ -202,3 +196,55 @@ def _tensors(op: Linear, constants: Constants, out_bits: int) -> dict[str, Tenso
     elif out_bits <= MOST_BITS and least <= int(shift.min()) and int(shift.max()) <= most:
         held["factor"] = real(multiplier, shift.long()).expand(op.features_out).contiguous()
     return held
+
+
+# Weights up to which the float64 copies of a hundred draws stay small (50 MB).
+_MOST_WEIGHTS = 1 << 16
+
+
+def draws_few(op: Weighted) -> bool:
+    """Whether ``op`` is a Linear that draws few enough weights to stack its draws."""
+    return isinstance(op, Linear) and op.is_stochastic and math.prod(op.weight_shape) <= _MOST_WEIGHTS
+
+
+class WideLines(Kernel):
+    """A small Gaussian Linear, exactly as ``Weighted`` defines it; ``why`` it is not in int8."""
+
+    takes_shared = True
+    is_exact = True
+
+    def __init__(self, op: Weighted, grids: Grids, constants: Constants, why: str) -> None:
+        super().__init__(op, grids, typed(constants), "exact", why)
+        self.weighted = op
+
+    @property
+    def draws_weights(self) -> bool:
+        return True
+
+    def draw(self, seed: int, draw: int) -> Drawn:
+        return drawn_codes(self.weighted, self.constants, seed, draw)
+
+    def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
+        codes, constants = inputs[0], self.constants
+        own_rows = codes.shape[0] == len(drawn) * noise.rows
+        lines = codes.reshape(len(drawn) if own_rows else 1, -1, codes.shape[-1])
+        x = lines.double() - self.grids.zeros[0]
+        zero = self.weighted.weights.zero(constants)
+        first = "weight" if "weight" in drawn[0] else "mean"
+        total = _sums(x, drawn, first, zero) + _stacked(drawn, "bias").long()[:, None]
+        total *= constants["multiplier"].long()
+        if "noise" in drawn[0]:
+            total += _sums(x, drawn, "noise", 0) * constants["second_multiplier"].long()
+        steps = rounded_shift(total, constants["shift"].long())
+        made = clamp_codes(self.grids.zero + steps, constants, self.grids.out_bits)
+        return made.view(-1, *codes.shape[1:-1], made.shape[-1])
+
+
+def _sums(x: Tensor, drawn: Sequence[Mapping[str, Tensor]], name: str, zero: Tensor | int) -> Tensor:
+    """``Σ (q_x − Z_x)(q_w − Z_w)`` of each draw, line and output in int64; all weights have one Z_w."""
+    weights = _stacked(drawn, name).double() - zero
+    return torch.matmul(x, weights.transpose(1, 2)).long()
+
+
+def _stacked(drawn: Sequence[Mapping[str, Tensor]], name: str) -> Tensor:
+    return torch.stack([one[name] for one in drawn])

@@ -14,8 +14,11 @@ VNNI, oneDNN adds products of two neighbouring codes in int16, which saturates: 
 ``weight_limit`` says how large a weight may be.
 """
 
+import ctypes
 import functools
 import itertools
+import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,8 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qbayes.integer.arithmetic.dirty_memory import dirty_memory
-from qbayes.integer.arithmetic.exact_matmul import is_thin
+from qbayes.integer.arithmetic.exact_matmul import dirty_memory, is_thin
 from qbayes.integer.backends.onednn.primitives import (
     LARGEST_WEIGHT,
     Shape,
@@ -33,6 +35,22 @@ from qbayes.integer.backends.onednn.primitives import (
     product,
     whole_product,
 )
+
+# mallopt(3): blocks from this size on are always the system's own (the most that it takes), and so much free
+# memory stays with the process: a few tensors of ``Backend.codes_at_once`` codes.
+_OPTIONS = {-3: 1 << 25, -1: 1 << 26}
+# By these a user has chosen already.
+_CHOSEN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Ask for it, once a process; whether it was granted. What the environment says about it stands."""
+    if sys.platform != "linux" or any(name in os.environ for name in _CHOSEN):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(option, size) == 1 for option, size in _OPTIONS.items())
+
 
 _NAMES = ("qconv2d_pointwise", "qconv_prepack", "qlinear_pointwise", "qlinear_prepack")
 _INT16 = (1 << 15) - 1

@@ -12,7 +12,7 @@ from qbayes.errors import BadInput, unknown_name
 from qbayes.integer.backends.base import BACKENDS
 from qbayes.lab.study.spec.choose_section import CHOOSE, check_choose
 from qbayes.methods import METHODS, make_method
-from qbayes.methods.preset import DEFAULT
+from qbayes.methods.base import DEFAULT
 from qbayes.metrics.choice import check_count
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
