@@ -27,12 +27,11 @@ import qbayes as qb
 from qbayes.networks import build_network
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 from qbayes.quant.finetune.distill import Imitation, Taught, cast_once
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import prepare
-from qbayes.training.arithmetic import has_bf16
+from qbayes.training.budget import has_bf16
 from qbayes.training.guard import clip_gradients
 from qbayes.training.loop import in_float32
 from qbayes.training.replayed import ReplayedSteps

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 import qbayes as qb
 from needs import ON_GPU
+from qbayes.device import in_memory
 from qbayes.posterior.reparametrize import c_draw, draw
 from qbayes.quant.kernels import epilogue, fake_quantize, moving_average
 from qbayes.quant.layers import weighted
-from qbayes.triton_support import in_memory
 
 DEVICE = "cuda" if ON_GPU else "cpu"
 # the modules that ask whether kernels can read a tensor.

@@ -29,10 +29,10 @@ from torch import Tensor
 import qbayes as qb
 from qbayes.errors import BadInput
 from qbayes.lab.analysis.frame import Frame
+from qbayes.noise import derived_seed
 from qbayes.quant.finetune.job import CALIBRATION_ROWS, network_of
 from qbayes.quant.layers.elementwise import QuantMaskProduct
 from qbayes.quant.network import QuantNetwork
-from qbayes.training.loop import derived_seed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 Ranges = Literal["once", "batches", "followed"]

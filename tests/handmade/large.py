@@ -20,8 +20,7 @@ from qbayes.integer.ops import (
 from qbayes.integer.program.program import Program
 from qbayes.integer.proof.budget import propagate
 from qbayes.posterior.likelihood import Categorical
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 
 _POINTS = Weights("point", 8)
 

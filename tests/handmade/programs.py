@@ -14,8 +14,7 @@ from qbayes.integer.arithmetic.fixed_point import fixed_point, shared_shift, sha
 from qbayes.integer.ops import Op, Value, Weights
 from qbayes.integer.program.program import Member, Program
 from qbayes.posterior.likelihood import Categorical, Gaussian
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 
 Codes = dict[str, Tensor]
 # one number for all axes, or one for each.

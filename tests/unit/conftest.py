@@ -31,11 +31,10 @@ from qbayes.integer.ops import (
     Weighted,
     Weights,
 )
-from qbayes.integer.program.bitpack import code_range, code_type
+from qbayes.integer.program.op_record import code_range, code_type
 from qbayes.integer.program.program import Member, Program
 from qbayes.posterior.likelihood import Categorical, Gaussian
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 
 PAIR = ((1, 1), (1, 1), (1, 1))
 

@@ -12,8 +12,7 @@ from qbayes.errors import RunFailed
 from qbayes.lab.study.plan.plan import Plan, make_plan
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.spec.study import Study
-from qbayes.training import arithmetic
-from qbayes.training.arithmetic import resolve_arithmetic
+from qbayes.training.budget import resolve_arithmetic
 
 CPU = torch.device("cpu")
 IMAGE, ROW = (3, 32, 32), (13,)
@@ -22,7 +21,7 @@ IMAGE, ROW = (3, 32, 32), (13,)
 @pytest.fixture
 def processor(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Makes this processor one with products of bfloat16, or one without."""
-    return lambda has: monkeypatch.setattr(arithmetic, "_processor_has_bf16", lambda: has)
+    return lambda has: monkeypatch.setattr("qbayes.training.budget._processor_has_bf16", lambda: has)
 
 
 def task_of() -> qb.Task:

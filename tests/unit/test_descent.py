@@ -9,7 +9,7 @@ from torch import nn
 
 from qbayes import BadInput
 from qbayes.methods import make_method
-from qbayes.methods.descent import decay_groups
+from qbayes.methods.base import decay_groups
 
 RUN = {"rows": 10, "steps_per_epoch": 1, "epochs": 1}
 

@@ -19,7 +19,7 @@ import qbayes as qb
 from fine_tuned import plain_job, tuning
 from kernels import DEVICE, kernels_are_taken, to_train  # noqa: F401  (a fixture)
 from needs import ON_GPU
-from qbayes import triton_support
+from qbayes import device
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant import quantizer
@@ -389,14 +389,14 @@ def test_a_second_derivative_is_refused() -> None:
     ],
 )
 def test_which_layouts_are_dense(x: Tensor, rows: int, dense: bool) -> None:
-    assert triton_support.dense(x, rows) == dense
+    assert device.dense(x, rows) == dense
 
 
 def test_tensors_of_transforms_are_not_in_memory() -> None:
     seen: list[bool] = []
 
     def note(x: Tensor) -> Tensor:
-        seen.append(triton_support.in_memory(x))
+        seen.append(device.in_memory(x))
         return x.sum()
 
     x = torch.randn(3, 4)

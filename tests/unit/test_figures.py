@@ -17,7 +17,7 @@ from qbayes.lab.report.charts.points import Point, Repeats
 from qbayes.lab.report.figures import FIGURES, draw_all
 from qbayes.lab.report.figures.pareto import front
 from qbayes.lab.report.figures.reliability import binned
-from qbayes.metrics.calibration import ece
+from qbayes.metrics.classification import ece
 from qbayes.tasks.shifts import LEVELS
 from report_frames import (
     EQUAL_SWEEP,

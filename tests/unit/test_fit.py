@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import Budget, Task, attach, fit, load_posterior, method, network, save_posterior
+from qbayes.device import choose_device
 from qbayes.errors import BadFile, BadInput, RunFailed
 from qbayes.networks import build_network
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.sites import point_state
 from qbayes.training.checkpoint import Checkpoint
-from qbayes.training.fit import choose_device, default_budget, reinitialised
+from qbayes.training.fit import default_budget, reinitialised
 from qbayes.training.loop import Loop
 
 SHORT = Budget(epochs=2, batch_size=16, learning_rate=1e-2)

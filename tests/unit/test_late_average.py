@@ -9,7 +9,6 @@ from torch import Tensor, nn
 import qbayes as qb
 from fine_tuned import tuning
 from qbayes.errors import BadInput
-from qbayes.training import arithmetic
 from qbayes.training.late_average import LateAverage
 
 
@@ -68,7 +67,7 @@ def test_statistics_are_the_mean_over_batches_for_the_mean_weights() -> None:
 
 
 def test_statistics_are_measured_in_the_arithmetic_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "has_bf16", lambda device: True)
+    monkeypatch.setattr("qbayes.training.budget.has_bf16", lambda device: True)
     made: list[Normalised] = []
     monkeypatch.setattr(LateAverage, "give", noted(made, LateAverage.give))
     budget = qb.Budget(epochs=2, batch_size=16, average=0.5, bf16=True, channels_last=True)
@@ -94,7 +93,7 @@ def noted(made: list[Normalised], give: Any) -> Any:
 def test_fine_tuning_beside_a_teacher_gives_the_average_of_its_steps(
     bf16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arithmetic, "has_bf16", lambda device: True)
+    monkeypatch.setattr("qbayes.training.budget.has_bf16", lambda device: True)
     task = task_of()
     posterior = qb.fit(
         Normalised(), task, qb.method("pointwise"), qb.Budget(epochs=2), device="cpu", progress=False

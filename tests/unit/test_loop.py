@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from qbayes import Budget, Task
 from qbayes.errors import BadFile, BadInput, Interrupted, RunFailed
 from qbayes.methods import Method, make_method
+from qbayes.noise import derived_seed
 from qbayes.posterior.likelihood import Outputs
 from qbayes.training.budget import rows_in_epoch, steps_in_epoch
 from qbayes.training.checkpoint import BadCheckpoint, read_checkpoint, write_checkpoint
-from qbayes.training.loop import Loop, Run, derived_seed
+from qbayes.training.loop import Loop, Run
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 from qbayes.errors import BadInput
-from qbayes.metrics import calibration, classification
+from qbayes.metrics import classification
 
 seeds = st.integers(0, 2**31 - 1)
 CLASSES = 5
@@ -44,7 +44,7 @@ def test_error_nll_and_ece_agree_with_the_oracles(seed: int) -> None:
         oracle = multiclass_calibration_error(
             probabilities, labels, num_classes=CLASSES, n_bins=bins, norm="l1"
         )
-        assert calibration.ece(probabilities, labels, bins) == pytest.approx(oracle.item(), abs=1e-5)
+        assert classification.ece(probabilities, labels, bins) == pytest.approx(oracle.item(), abs=1e-5)
 
 
 def test_brier_is_the_squared_distance_to_the_one_hot_label() -> None:
@@ -80,7 +80,12 @@ def test_scores_do_not_depend_on_the_order_of_rows(seed: int) -> None:
     probabilities = (probabilities * 8).round() + torch.arange(CLASSES) / 10
     probabilities = probabilities / probabilities.sum(-1, keepdim=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    for score in (classification.error, classification.brier, calibration.ece, calibration.adaptive_ece):
+    for score in (
+        classification.error,
+        classification.brier,
+        classification.ece,
+        classification.adaptive_ece,
+    ):
         assert score(probabilities[order], labels[order]) == pytest.approx(
             score(probabilities, labels), abs=1e-12
         )
@@ -93,19 +98,19 @@ def test_ece_is_0_when_every_bin_is_right_as_often_as_it_says() -> None:
         probabilities += [[tenths / 10, 1 - tenths / 10]] * 10
         labels += [0] * tenths + [1] * (10 - tenths)
     p, y = torch.tensor(probabilities), torch.tensor(labels)
-    assert calibration.ece(p, y) == pytest.approx(0, abs=1e-6)
-    assert calibration.adaptive_ece(p, y, bins=4) == pytest.approx(0, abs=1e-6)
+    assert classification.ece(p, y) == pytest.approx(0, abs=1e-6)
+    assert classification.adaptive_ece(p, y, bins=4) == pytest.approx(0, abs=1e-6)
 
 
 def test_ece_of_constant_overconfidence_is_the_gap() -> None:
     p, y = torch.tensor([[1.0, 0.0]]).expand(10, 2), torch.tensor([0] * 7 + [1] * 3)
-    assert calibration.ece(p, y) == pytest.approx(0.3)
-    assert calibration.adaptive_ece(p, y) == pytest.approx(0.3)
-    assert calibration.ece_per_batch(p, y) == pytest.approx(0.3)
+    assert classification.ece(p, y) == pytest.approx(0.3)
+    assert classification.adaptive_ece(p, y) == pytest.approx(0.3)
+    assert classification.ece_per_batch(p, y) == pytest.approx(0.3)
 
 
 def test_bins_are_open_below_and_closed_above() -> None:
-    table = calibration.reliability(
+    table = classification.reliability(
         torch.tensor([[0.5, 0.5], [0.75, 0.25], [1.0, 0.0]]), torch.zeros(3).long(), 4
     )
     assert table.count.tolist() == [0, 1, 1, 1]
@@ -116,26 +121,26 @@ def test_bins_are_open_below_and_closed_above() -> None:
 
 def test_adaptive_bins_hold_equal_mass() -> None:
     probabilities, labels = sample(1, rows=1003)
-    table = calibration.adaptive_reliability(probabilities, labels)
+    table = classification.adaptive_reliability(probabilities, labels)
     assert set(table.count.tolist()) == {100, 101}
     # the same by hand, cut where the table's counts say.
     confidence, predicted = probabilities.max(-1)
     gap = confidence - (predicted == labels).double()
     bins = gap[confidence.argsort()].split(table.count.tolist())
     wanted = torch.stack([part.sum().abs() for part in bins]).sum().item() / 1003
-    assert calibration.adaptive_ece(probabilities, labels) == pytest.approx(wanted, rel=1e-9)
+    assert classification.adaptive_ece(probabilities, labels) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_per_batch_ece_is_inflated_on_a_calibrated_model() -> None:
     """Labels drawn from the predictions: the whole set shows it, batches show noise, small ones more."""
     probabilities, labels = calibrated(60_000)
-    whole = calibration.ece(probabilities, labels)
-    by_256 = calibration.ece_per_batch(probabilities, labels, 256)
+    whole = classification.ece(probabilities, labels)
+    by_256 = classification.ece_per_batch(probabilities, labels, 256)
     assert whole < 0.006
     assert by_256 > 5 * whole
-    assert calibration.ece_per_batch(probabilities, labels, 64) > by_256
-    assert calibration.ece_per_batch(probabilities, labels, 1024) < by_256
-    assert calibration.ece_per_batch(probabilities, labels, 60_000) == whole
+    assert classification.ece_per_batch(probabilities, labels, 64) > by_256
+    assert classification.ece_per_batch(probabilities, labels, 1024) < by_256
+    assert classification.ece_per_batch(probabilities, labels, 60_000) == whole
 
 
 GOOD = (torch.full((3, 4), 0.25), torch.tensor([0, 1, 2]))
@@ -147,10 +152,10 @@ GOOD = (torch.full((3, 4), 0.25), torch.tensor([0, 1, 2]))
         classification.error,
         classification.nll,
         classification.brier,
-        calibration.ece,
-        calibration.adaptive_ece,
-        calibration.ece_per_batch,
-        calibration.reliability,
+        classification.ece,
+        classification.adaptive_ece,
+        classification.ece_per_batch,
+        classification.reliability,
     ],
 )
 @pytest.mark.parametrize(
@@ -176,6 +181,6 @@ def test_bad_input_says_what_came(
 
 def test_bad_options_say_what_came() -> None:
     with pytest.raises(BadInput, match="bin"):
-        calibration.ece(*GOOD, bins=0)
+        classification.ece(*GOOD, bins=0)
     with pytest.raises(BadInput, match="batch size"):
-        calibration.ece_per_batch(*GOOD, batch_size=0)
+        classification.ece_per_batch(*GOOD, batch_size=0)

@@ -12,11 +12,11 @@ from fine_tuned import tuning
 from parity.subjects import float_posterior, task_of
 from qbayes.errors import BadInput
 from qbayes.integer.program.cost import cost
+from qbayes.posterior.storage.save import state_hash
 from qbayes.quant.mixed.assign import with_bits
 from qbayes.quant.mixed.measurement import Measurement
 from qbayes.quant.mixed.places import ACTIVATION, WEIGHT, Place
 from qbayes.quant.mixed.sensitivity import pooled
-from qbayes.training.fit import state_hash
 
 CPU = torch.device("cpu")
 FEW: dict[str, Any] = {"widths": (2, 4, 8), "rows": 64, "draws": 4, "device": "cpu"}

@@ -16,9 +16,8 @@ from qbayes.methods import make_method
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.likelihood import Categorical, ConstantNoise, Gaussian
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.signature import Signature
+from qbayes.posterior.signature import Signature, Standardize
 from qbayes.posterior.sites import Site, gaussian_layers, place_sites, sites_of
-from qbayes.posterior.transform import Standardize
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 

@@ -21,7 +21,7 @@ from qbayes.lab.analysis.run_groups import (
     preferred,
     sweeps,
 )
-from qbayes.metrics.calibration import ece
+from qbayes.metrics.classification import ece
 from qbayes.metrics.row_errors import (
     REPLICATES,
     STATISTICS,

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qbayes.errors import BadInput
-from qbayes.methods.placement import refuse_functional_dropout, run_example, survey
+from qbayes.methods.placement import refuse_functional_dropout, survey
+from qbayes.networks.base import run_example
 
 
 class Backwards(nn.Module):

@@ -20,8 +20,7 @@ from qbayes.posterior.predictive import (
     Predictive,
     predictive_from_outputs,
 )
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 
 seeds = st.integers(0, 2**31 - 1)
 

@@ -21,7 +21,7 @@ from qbayes.errors import BadFile, BadInput, QbayesError
 from qbayes.methods import make_method
 from qbayes.posterior.likelihood import Categorical, ConstantNoise, Gaussian
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.signature import Signature
+from qbayes.posterior.signature import Signature, Standardize
 from qbayes.posterior.sites import Site, place_sites
 from qbayes.posterior.storage import save as save_module
 from qbayes.posterior.storage.save import (
@@ -32,7 +32,6 @@ from qbayes.posterior.storage.save import (
     save_posterior,
     write_atomically,
 )
-from qbayes.posterior.transform import Standardize
 
 
 def network() -> nn.Module:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from qbayes.errors import BadInput
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Standardize
 from qbayes.tasks.shifts import LEVELS, rotate, shift
 
 ZERO, WHITE = torch.zeros(1, 1, 1), torch.full((1, 1, 1), 255.0)

@@ -7,8 +7,7 @@ import torch
 
 from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical, Gaussian
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 
 
 def scale(count: int) -> Standardize:

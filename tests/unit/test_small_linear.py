@@ -14,7 +14,7 @@ from qbayes.integer.backends.onednn.conv_linear import drawn_codes, typed
 from qbayes.integer.backends.onednn.primitives import whole_product
 from qbayes.integer.backends.onednn.small_linear import LinesKernel
 from qbayes.integer.backends.onednn.trial import whole_product_is_exact
-from qbayes.integer.c_library.library import kernels
+from qbayes.integer.c_library import kernels
 from qbayes.integer.compare import compare_ops
 from qbayes.integer.ops import Linear, Weights
 from qbayes.integer.posterior import load

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical, Gaussian
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Standardize
 from qbayes.tasks import Task
 from qbayes.tasks.arrays import Array
 from qbayes.tasks.augment import CropAndFlip, Cutout, InTurn

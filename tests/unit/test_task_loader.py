@@ -10,7 +10,7 @@ import torch
 
 from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Standardize
 from qbayes.tasks import Task
 from qbayes.tasks.source import Batch, LoaderFactory
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical, Gaussian
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 
 
 @pytest.mark.parametrize("shape", [(50, 3), (50, 3, 7), (50, 3, 4, 5)])

@@ -14,7 +14,7 @@ import qbayes as qb
 from fine_tuned import tuning
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.integer.backends.onednn.trial import why_missing
-from qbayes.integer.c_library.library import kernels
+from qbayes.integer.c_library import kernels
 from qbayes.integer.compare import record_ops
 from qbayes.quant.layers.base import Coded, QuantLayer
 from qbayes.quant.layers.weighted import QuantWeighted

@@ -90,10 +90,10 @@ def is_program(path: Path) -> bool:
 
 def open_posterior(folder: Path, network: str | None = None, device: str = "cpu") -> "NetworkPosterior":
     """A saved posterior on ``device``; code of the user's is imported only where they name it here."""
+    from qbayes.device import choose_device
     from qbayes.networks import REBUILT
     from qbayes.posterior.storage.save import load_posterior
     from qbayes.quant.prepare import requantised
-    from qbayes.training.fit import choose_device
 
     place = choose_device(device)
     source = REBUILT if network is None else _named_network(folder, network)
@@ -153,8 +153,8 @@ def open_answering(
     A quantised folder answers by its fake-quantised network, and is lowered where a backend is named.
     """
     import qbayes as qb
+    from qbayes.device import choose_device
     from qbayes.integer.backends.base import BACKENDS
-    from qbayes.training.fit import choose_device
 
     if backend not in (None, "auto"):
         BACKENDS[backend]

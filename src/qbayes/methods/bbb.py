@@ -20,8 +20,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
-from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
-from qbayes.methods.descent import Descent
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Descent, Preset, nothing_to_attach
 from qbayes.methods.placement import Layer, Survey, survey
 from qbayes.posterior.gaussian import total_kl
 from qbayes.posterior.likelihood import Likelihood, Outputs

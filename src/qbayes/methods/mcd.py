@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset, nothing_to_attach
-from qbayes.methods.descent import Descent
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Descent, Preset, nothing_to_attach
 from qbayes.methods.placement import Survey, survey
 from qbayes.posterior.sites import Attachment, Place, Site, check_rate
 

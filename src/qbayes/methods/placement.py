@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from qbayes.errors import BadInput
+from qbayes.networks.base import run_example
 from qbayes.posterior.gaussian import WEIGHTED_TYPES
 
 DROPOUT_TYPES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -34,10 +35,6 @@ _FUNCTIONAL_DROPOUT: frozenset[Callable[..., Any]] = frozenset(
         torch.dropout,
     }
 )
-
-
-# what a network's own forward raises on inputs it was not made for.
-_NETWORK_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -162,19 +159,6 @@ def _watched(network: nn.Module, example: Tensor) -> tuple[list[str], set[str]]:
     with watch:
         run_example(twin, example)
     return order, masked
-
-
-def run_example(network: nn.Module, example: Tensor) -> Any:
-    """One forward pass without gradients; a failure names the shapes."""
-    try:
-        with torch.no_grad():
-            return network(example)
-    except _NETWORK_ERRORS as error:
-        raise BadInput(
-            f"the network must take inputs of shape (rows, {', '.join(map(str, example.shape[1:]))})",
-            f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
-            "give a network made for this task's inputs, in float32",
-        ) from error
 
 
 class _DropoutWatch(TorchFunctionMode):

@@ -13,8 +13,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput
-from qbayes.methods.base import FEW_EPOCHS, METHODS, Preset
-from qbayes.methods.descent import Descent
+from qbayes.methods.base import FEW_EPOCHS, METHODS, Descent, Preset
 from qbayes.methods.placement import survey
 from qbayes.posterior.sites import Attachment
 

@@ -23,7 +23,7 @@ Side = tuple[Details | None, Details | None]
 # the columns of a row of results that hold standard errors over test rows.
 ROW_ERROR = "row_error/"
 REPLICATES = 1000
-BINS = 10  # as in qbayes.metrics.calibration.ece
+BINS = 10  # as in qbayes.metrics.classification.ece
 _GENERATOR = 20210727  # fixed: the same rows give the same error
 _CHUNK = 100  # replicates held as float64 at a time: 8 MB for 10,000 rows
 _AUROC = "confusion/auroc"
@@ -115,7 +115,7 @@ def auroc_error(after: Details, before: Details | None = None) -> float | None:
 
 
 def bin_of(confidence: np.ndarray) -> np.ndarray:
-    """The bin ``((b − 1)/B, b/B]`` of each confidence, as in ``qbayes.metrics.calibration``."""
+    """The bin ``((b − 1)/B, b/B]`` of each confidence, as in ``qbayes.metrics.classification``."""
     return np.searchsorted(np.arange(1, BINS) / BINS, confidence.astype(float), side="left")
 
 

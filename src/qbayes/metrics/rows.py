@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
-from qbayes.metrics import calibration, classification, regression
+from qbayes.metrics import classification, regression
 from qbayes.metrics.scores import Numbers
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
 
@@ -59,10 +59,10 @@ class ClassificationRows(Rows):
             "error": classification.error(mean, labels),
             "nll": classification.nll(log_mean, labels),
             "brier": classification.brier(mean, labels),
-            "ece": calibration.ece(mean, labels),
-            "ece_adaptive": calibration.adaptive_ece(mean, labels),
-            "ece_per_batch": calibration.ece_per_batch(mean, labels),
-            "ece_per_batch_1024": calibration.ece_per_batch(mean, labels, 1024),
+            "ece": classification.ece(mean, labels),
+            "ece_adaptive": classification.adaptive_ece(mean, labels),
+            "ece_per_batch": classification.ece_per_batch(mean, labels),
+            "ece_per_batch_1024": classification.ece_per_batch(mean, labels, 1024),
             "entropy": entropy.double().mean().item(),
             "mutual_information": information.double().mean().item(),
         }

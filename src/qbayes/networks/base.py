@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from qbayes.errors import BadInput, unknown_name
@@ -85,3 +86,20 @@ def check_image(name: str, input_shape: tuple[int, ...], smallest: int) -> tuple
         )
     channels, height, width = input_shape
     return channels, height, width
+
+
+# what a network's own forward raises on inputs it was not made for.
+_NETWORK_ERRORS = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+
+
+def run_example(network: nn.Module, example: Tensor) -> Any:
+    """One forward pass without gradients; a failure names the shapes."""
+    try:
+        with torch.no_grad():
+            return network(example)
+    except _NETWORK_ERRORS as error:
+        raise BadInput(
+            f"the network must take inputs of shape (rows, {', '.join(map(str, example.shape[1:]))})",
+            f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
+            "give a network made for this task's inputs, in float32",
+        ) from error

@@ -11,6 +11,7 @@ batch in which its row came. Training keeps torch's own generator. On the CPU th
 where a compiler exists (``noise.c_kernel``); the torch version below gives the same bits everywhere else.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -162,3 +163,9 @@ def gaussians(seed: int, site: int, draws: Tensor, shape: tuple[int, ...]) -> Te
     for length in shape:
         count *= length
     return torch.special.ndtri(uniforms(seed, site, draws, count)).view(-1, *shape)
+
+
+def derived_seed(*parts: int | str) -> int:
+    """A 63-bit seed for one purpose, from the run's seed and what it is for."""
+    text = "/".join(map(str, parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

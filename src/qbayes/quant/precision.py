@@ -100,7 +100,7 @@ class Precision:
         for name, choices in _choices().items():
             self._check_choice(name, choices)
         for name in RANGES:
-            self._check_choice(name, tuple(QUANTIZERS))
+            self._check_choice(name, QUANTIZERS)
         object.__setattr__(self, "overrides", _as_pairs(self.overrides))
         for pattern, options in self._pairs:
             try:
@@ -258,7 +258,7 @@ class Precision:
                 f"change {name}",
             )
 
-    def _check_choice(self, name: str, choices: tuple[str, ...]) -> None:
+    def _check_choice(self, name: str, choices: Iterable[str]) -> None:
         value = getattr(self, name)
         if not isinstance(value, str) or value not in choices:
             raise unknown_name(name.replace("_", " "), f"{value!s:.200}", choices)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import MOST_BITS
-from qbayes.methods.placement import run_example
+from qbayes.networks.base import run_example
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.network import NetworkPosterior

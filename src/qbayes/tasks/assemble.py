@@ -14,8 +14,7 @@ from torch import Tensor
 
 from qbayes.errors import BadInput, unknown_name
 from qbayes.posterior.likelihood import Categorical, Gaussian, Likelihood
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 from qbayes.tasks.arrays import (
     IMAGE_AXES,
     Array,

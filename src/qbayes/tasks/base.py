@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 from qbayes.tasks.arrays import Array, Kind
 from qbayes.tasks.assemble import SPLITS, Look, for_testing, in_memory
 from qbayes.tasks.augment import Augment

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Standardize
 from qbayes.tasks.arrays import (
     Array,
     Kind,

@@ -11,8 +11,7 @@ import torch
 
 from qbayes.errors import BadInput, unknown_name
 from qbayes.posterior.likelihood import Categorical, Gaussian
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 from qbayes.tasks.arrays import Kind, check_kind, check_same_shape, class_count
 from qbayes.tasks.assemble import SPLITS, Look, fields, input_scale, names_of
 from qbayes.tasks.source import Batch, Loader, LoaderFactory, Moments, Variation, read_batches

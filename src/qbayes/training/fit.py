@@ -14,19 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
+from qbayes.device import choose_device
 from qbayes.errors import BadInput, Interrupted, QbayesError, RunFailed
 from qbayes.methods.base import Method
-from qbayes.methods.placement import run_example
 from qbayes.networks import Architecture
+from qbayes.networks.base import run_example
+from qbayes.noise import derived_seed
 from qbayes.posterior.likelihood import ConstantNoise, Gaussian, Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Attachment, point_state
+from qbayes.posterior.storage.save import state_hash
 from qbayes.provenance import device_name, versions
 from qbayes.tasks import Task
-from qbayes.training.arithmetic import resolve_arithmetic
-from qbayes.training.budget import Budget, steps_in_epoch
+from qbayes.training.budget import Budget, resolve_arithmetic, steps_in_epoch
 from qbayes.training.checkpoint import Checkpoint, CheckpointLike
-from qbayes.training.loop import Loop, Run, derived_seed
+from qbayes.training.loop import Loop, Run
 from qbayes.training.named import MethodLike, NetworkLike, named_method, named_network
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.small_images import check_small_images
@@ -263,21 +265,6 @@ def default_budget(method: Method, task: Task) -> Budget:
     return Budget.from_options(method.preset("default", task.name, task.kind).budget)
 
 
-def choose_device(device: str | torch.device) -> torch.device:
-    """``auto`` is CUDA where there is one; a named device must exist."""
-    if str(device) == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-        # on the device 'meta' there are shapes and no numbers: reading one back fails.
-        torch.zeros(1, device=place).item()
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise BadInput(
-            "the device must exist on this machine", f"{device}: {error}", "use auto or cpu"
-        ) from None
-    return place
-
-
 def run_spec(
     network: Network,
     task: Task,
@@ -378,12 +365,3 @@ def _train(
 def _is_ours(part: object) -> bool:
     """Whether its class is qbayes' own, which keeps nothing but tensors between steps."""
     return type(part).__module__.startswith("qbayes.")
-
-
-def state_hash(module: nn.Module) -> str:
-    """sha256 of all parameters and buffers: where a training begins."""
-    return hashlib.sha256(b"".join(_bytes(value) for value in module.state_dict().values())).hexdigest()
-
-
-def _bytes(value: Tensor) -> bytes:
-    return value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

@@ -7,7 +7,6 @@ members, the generators, and how far into its epoch the run was.
 
 import contextlib
 import functools
-import hashlib
 import signal
 import threading
 import time
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import Interrupted
+from qbayes.noise import derived_seed
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.storage.save import state_to
 from qbayes.posterior.storage.stored import members_of
@@ -44,12 +44,6 @@ LossFunction = Callable[[nn.Module, Outputs, Tensor], Tensor]
 _CHECKPOINT_SECONDS = 60.0
 # rows on which the batch statistics of averaged weights are measured.
 _ROWS_OF_STATISTICS = 5000
-
-
-def derived_seed(*parts: int | str) -> int:
-    """A 63-bit seed for one purpose, from the run's seed and what it is for."""
-    text = "/".join(map(str, parts))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
 class Order(Protocol):

@@ -80,9 +80,9 @@ def fit(
 
 
 def check_names(method: str, preset: str, device: str) -> None:
+    from qbayes.device import choose_device
     from qbayes.methods import METHODS
     from qbayes.methods.base import preset_names
-    from qbayes.training.fit import choose_device
 
     check_choice("the preset", preset, preset_names())
     choose_device(device)
@@ -137,10 +137,11 @@ def _train(
     plan: Plan, out: Path, seed: int, chains: int, start: Path | None, device: str, resume: bool, quiet: bool
 ) -> tuple["NetworkPosterior", "Attachment"]:
     import qbayes as qb
+    from qbayes.device import choose_device
     from qbayes.noise import check_seed
     from qbayes.posterior.storage.save import save_posterior
     from qbayes.training.checkpoint import Checkpoint
-    from qbayes.training.fit import choose_device, prepare
+    from qbayes.training.fit import prepare
 
     place = choose_device(device)
     check_seed(seed)

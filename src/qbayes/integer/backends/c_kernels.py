@@ -16,7 +16,7 @@ from qbayes.integer.arithmetic.fixed_point import real
 from qbayes.integer.arithmetic.pooling_windows import ends_of, largest_window
 from qbayes.integer.backends import layout
 from qbayes.integer.backends.base import Drawn, Kernel
-from qbayes.integer.c_library.library import Kernels, addresses, threads_for
+from qbayes.integer.c_library import Kernels, addresses, threads_for
 from qbayes.integer.ops.base import ACCUMULATOR_LIMIT, Constants, Grids, Noise, Op, Shape
 from qbayes.integer.ops.combine import Add, Concat, Mul
 from qbayes.integer.ops.mask import Mask

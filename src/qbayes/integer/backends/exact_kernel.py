@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.backends.base import Drawn, Kernel
-from qbayes.integer.c_library.library import threads_for
+from qbayes.integer.c_library import threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise, Op
 from qbayes.integer.ops.weighted import Weighted
 

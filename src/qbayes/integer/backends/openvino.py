@@ -13,7 +13,7 @@ from qbayes.integer.backends.c_kernels import compiled_kernel
 from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.backends.onnx_ops.kernel import RuntimeKernel, bare_site
 from qbayes.integer.backends.onnx_ops.trial import WHY, is_right, may_saturate, saturates
-from qbayes.integer.c_library.library import kernels, why_no_kernels
+from qbayes.integer.c_library import kernels, why_no_kernels
 from qbayes.integer.onnx.dialect import QDQ
 from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.ops.base import Constants, Grids, Op

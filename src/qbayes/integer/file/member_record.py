@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qbayes.integer.file.record import refuse
 from qbayes.integer.ops.base import Constant, Op
-from qbayes.integer.program.bitpack import pack, packed_bytes, unpack_rows, unused_bits
+from qbayes.integer.program.op_record import pack, packed_bytes, unpack_rows, unused_bits
 from qbayes.integer.program.program import Member, Program
 from qbayes.integer.proof.budget import check_members
 from qbayes.integer.proof.verify import MOST_MEMBERS, gaussian_ops

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from qbayes.device import in_memory, triton_works_on
 from qbayes.integer.ops.base import Constants, Grids, type_of_codes
 from qbayes.integer.ops.cuda_rescale_triton import kernels
-from qbayes.triton_support import in_memory, triton_works_on
 
 _BLOCK = 1024
 _LANES = torch.channels_last

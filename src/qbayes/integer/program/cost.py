@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from qbayes.integer.ops import Op, Weighted
-from qbayes.integer.program.bitpack import packed_bytes
 from qbayes.integer.program.noise_variance import variance_ratio
+from qbayes.integer.program.op_record import packed_bytes
 from qbayes.integer.program.program import Program
 
 

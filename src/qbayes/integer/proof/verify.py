@@ -19,8 +19,7 @@ from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import OPS, Constant, Value, Weighted
 from qbayes.integer.ops.base import ACCUMULATOR_LIMIT, DO, PRODUCT_LIMIT, Bound, Constants, Grids, Op, require
-from qbayes.integer.program.bitpack import code_range
-from qbayes.integer.program.op_record import decode, encode
+from qbayes.integer.program.op_record import code_range, decode, encode
 from qbayes.integer.program.program import Member, Program
 from qbayes.integer.proof.budget import MOST_OPS, check_members, check_row, propagate
 from qbayes.posterior.likelihood import Categorical, Gaussian

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from qbayes.device import choose_device
 from qbayes.errors import BadInput
 from qbayes.lab.study.executors.base import EXECUTORS, Conditions, Executor
 from qbayes.lab.study.executors.local import check_workers
@@ -22,7 +23,6 @@ from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store.repair import mend
 from qbayes.lab.study.store.store import Store
 from qbayes.lab.study.work.rows import Table
-from qbayes.training.fit import choose_device
 
 Hands = Callable[[list[Job], list[PlannedRun]], Executor | None]
 # a stage that is damaged so often is not worth another try.

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from qbayes.device import dense, in_memory, laid_out, on_a_cpu
 from qbayes.native.functions import F32, I32, I64, PTR, Functions, load_or_warn, threads_for, training_source
 from qbayes.threads import once
-from qbayes.triton_support import dense, in_memory, laid_out, on_a_cpu
 
 _SOURCE = training_source("draw", Path(__file__).with_name("draw.c"), "QBAYES_DRAW_KERNELS")
 _SIGNATURES: dict[str, tuple[object, ...]] = {

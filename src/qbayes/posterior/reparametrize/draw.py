@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.posterior.reparametrize.c_draw import CompiledDraw, CompiledSquare, can_draw, can_square
-from qbayes.posterior.reparametrize.draw_triton import kernels
-from qbayes.triton_support import (
+from qbayes.device import (
     ALIGNMENT,
     DTYPES,
     MOST_ELEMENTS,
@@ -31,6 +29,8 @@ from qbayes.triton_support import (
     on_a_gpu,
     triton_works_on,
 )
+from qbayes.posterior.reparametrize.c_draw import CompiledDraw, CompiledSquare, can_draw, can_square
+from qbayes.posterior.reparametrize.draw_triton import kernels
 
 # √ has an infinite gradient at 0: an output whose inputs are all zero gets a deviation of 1e-8 instead.
 LEAST_VARIANCE = 1e-16

@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from qbayes.errors import BadFile, BadInput
 from qbayes.posterior.likelihood import ConstantNoise
@@ -286,3 +286,12 @@ def _read_weights(path: Path, header: Mapping[str, Any]) -> dict[str, Tensor]:
 def state_to(state: Mapping[str, Tensor], device: torch.device | str) -> dict[str, Tensor]:
     """A detached copy of a state on ``device``."""
     return {name: value.detach().to(device, copy=True) for name, value in state.items()}
+
+
+def state_hash(module: nn.Module) -> str:
+    """sha256 of all parameters and buffers: where a training begins."""
+    return hashlib.sha256(b"".join(_bytes(value) for value in module.state_dict().values())).hexdigest()
+
+
+def _bytes(value: Tensor) -> bytes:
+    return value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

@@ -2,8 +2,7 @@
 
 from qbayes.errors import BadInput
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.posterior.signature import Signature
-from qbayes.posterior.transform import Standardize
+from qbayes.posterior.signature import Signature, Standardize
 from qbayes.quant.finetune.fine_tuning import FineTuning
 from qbayes.quant.precision import Precision
 from qbayes.tasks import Task

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
+from qbayes.noise import derived_seed
 from qbayes.posterior.likelihood import ConstantNoise, Likelihood
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.storage.save import state_to
@@ -33,9 +34,7 @@ from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
 from qbayes.quant.prepare import quantised_module
 from qbayes.tasks import Task
-from qbayes.training.arithmetic import resolve_arithmetic
-from qbayes.training.budget import Budget
-from qbayes.training.loop import derived_seed
+from qbayes.training.budget import Budget, resolve_arithmetic
 
 MOMENTUM = 0.9
 # under these names the provenance of a posterior tells of what was trained behind its first training.

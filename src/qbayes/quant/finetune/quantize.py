@@ -12,9 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from qbayes.device import choose_device
 from qbayes.errors import Interrupted, RunFailed
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.storage.save import state_hash
 from qbayes.quant.finetune.best_epoch import BestEpoch, ValidationLoss
 from qbayes.quant.finetune.distill import student_state
 from qbayes.quant.finetune.fine_tuning import FineTuning
@@ -22,7 +24,6 @@ from qbayes.quant.finetune.job import QuantizeJob, descent, network_of
 from qbayes.quant.precision import Precision, PrecisionLike
 from qbayes.tasks import Task
 from qbayes.training.checkpoint import Checkpoint, CheckpointLike
-from qbayes.training.fit import choose_device, state_hash
 from qbayes.training.loop import Loop
 from qbayes.training.progress import TrainingProgress
 

@@ -18,9 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qbayes.device import choose_device
 from qbayes.errors import BadInput, QbayesError
+from qbayes.noise import derived_seed
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.posterior.storage.save import state_hash
 from qbayes.quant.finetune.best_epoch import BestEpoch
 from qbayes.quant.finetune.distill import Imitation, student_state
 from qbayes.quant.finetune.job import QuantizeJob, descent, network_of
@@ -31,8 +34,6 @@ from qbayes.quant.quantizer import Quantizer
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.checkpoint import check_overwriting
-from qbayes.training.fit import choose_device, state_hash
-from qbayes.training.loop import derived_seed
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.stacked.fit import CHECKPOINT, check_alike
 from qbayes.training.stacked.key import key_of, why_not

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qbayes.errors import BadInput
-from qbayes.methods.placement import run_example
+from qbayes.networks.base import run_example
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.sites import Masked

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from qbayes.device import laid_out
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.native.functions import (
     F32,
@@ -27,7 +28,6 @@ from qbayes.native.functions import (
     training_source,
 )
 from qbayes.threads import once
-from qbayes.triton_support import laid_out
 
 __all__ = ["Kernels", "kernels", "threads_for"]
 

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from qbayes.device import ALIGNMENT, laid_out, on_a_gpu
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.kernels import c_kernels
 from qbayes.quant.kernels.epilogue_triton import kernels
 from qbayes.quant.kernels.fake_quantize import can_fuse
-from qbayes.triton_support import ALIGNMENT, laid_out, on_a_gpu
 
 # numbers that a program holds.
 _TILE = 4096

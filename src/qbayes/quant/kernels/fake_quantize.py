@@ -26,10 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE, Code
-from qbayes.quant.kernels import c_kernels
-from qbayes.quant.kernels.fake_quantize_triton import kernels
-from qbayes.triton_support import (
+from qbayes.device import (
     DTYPES,
     MOST_ELEMENTS,
     dense,
@@ -39,6 +36,9 @@ from qbayes.triton_support import (
     on_a_gpu,
     triton_works_on,
 )
+from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE, Code
+from qbayes.quant.kernels import c_kernels
+from qbayes.quant.kernels.fake_quantize_triton import kernels
 
 # elements a program, of which each of its warps takes 512 at most.
 _LEAST_BLOCK, _BLOCK, _LARGEST_BLOCK = 128, 1024, 4096

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qbayes.device import ALIGNMENT, DTYPES, dense, in_memory, on_a_cpu, on_a_gpu, triton_works_on
 from qbayes.integer.arithmetic.grid import EMPTY_SCALE, LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.kernels import c_kernels
 from qbayes.quant.kernels.moving_average_triton import kernels
-from qbayes.triton_support import ALIGNMENT, DTYPES, dense, in_memory, on_a_cpu, on_a_gpu, triton_works_on
 
 _BLOCK, _BLOCKS = 4096, 1024
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qbayes.device import on_a_gpu
 from qbayes.integer.arithmetic.exact_matmul import exact_conv, exact_linear
 from qbayes.integer.arithmetic.fixed_point import real, rounded_shift
 from qbayes.integer.arithmetic.grid import MOST_BITS
@@ -30,7 +31,6 @@ from qbayes.quant.layers.base import (
     shaped,
 )
 from qbayes.quant.quantizer import Quantizer
-from qbayes.triton_support import on_a_gpu
 
 _LARGEST_BIAS = float(1 << 30)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from qbayes.device import choose_device
 from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import FEWEST_BITS, MOST_BITS
 from qbayes.posterior.network import NetworkPosterior
@@ -21,7 +22,6 @@ from qbayes.quant.mixed.places import ACTIVATION, WEIGHT, Part, Place
 from qbayes.quant.mixed.sensitivity import Sensitivity
 from qbayes.quant.precision import Precision
 from qbayes.tasks import Task
-from qbayes.training.fit import choose_device
 
 WIDTHS = (2, 3, 4, 5, 6, 7, 8)
 ROWS = 512

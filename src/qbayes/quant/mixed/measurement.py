@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.program.program import Program
+from qbayes.noise import derived_seed
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.finetune.fine_tuning import FineTuning
 from qbayes.quant.finetune.job import QuantizeJob, network_of, settled
@@ -19,7 +20,6 @@ from qbayes.quant.mixed.places import ACTIVATION, Place, free_places, narrowed, 
 from qbayes.quant.mixed.sensitivity import Answers, Sensitivity, pooled
 from qbayes.quant.precision import Precision
 from qbayes.tasks import Task
-from qbayes.training.loop import derived_seed
 
 # ranges alone, of batches that do not depend on the recipe; channels are equalized where the recipe does so.
 _CALIBRATED = FineTuning(epochs=0, batch_size=128, distill=0.0)

@@ -20,25 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
+from qbayes.device import choose_device
 from qbayes.errors import BadInput, RunFailed
 from qbayes.methods.base import Method
+from qbayes.noise import derived_seed
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Attachment
+from qbayes.posterior.storage.save import state_hash
 from qbayes.provenance import device_name, versions
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.checkpoint import check_overwriting
-from qbayes.training.fit import (
-    Network,
-    check_kinds,
-    choose_device,
-    make_posterior,
-    prepare,
-    run_spec,
-    settled_budget,
-    state_hash,
-)
-from qbayes.training.loop import derived_seed
+from qbayes.training.fit import Network, check_kinds, make_posterior, prepare, run_spec, settled_budget
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.stacked.key import key_of, why_not
 from qbayes.training.stacked.loop import StackLoop

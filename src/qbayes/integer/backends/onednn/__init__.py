@@ -19,7 +19,7 @@ from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.backends.onednn.conv_linear import int8_kernel, why_not_bytes
 from qbayes.integer.backends.onednn.small_linear import LinesKernel, WideLines, draws_few, is_small
 from qbayes.integer.backends.onednn.trial import keep_freed_memory, why_missing
-from qbayes.integer.c_library.library import kernels, threads_for, why_no_kernels
+from qbayes.integer.c_library import kernels, threads_for, why_no_kernels
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program.program import Program

@@ -20,7 +20,7 @@ from qbayes.integer.backends.exact_kernel import exact_kernel, rows_of_draws
 from qbayes.integer.backends.onednn.float_rounding import rounding
 from qbayes.integer.backends.onednn.primitives import LARGEST_WEIGHT, Packed, Shape, Target, pack, product
 from qbayes.integer.backends.onednn.trial import weight_limit, why_wrong
-from qbayes.integer.c_library.library import kernels, threads_for
+from qbayes.integer.c_library import kernels, threads_for
 from qbayes.integer.ops.base import ACCUMULATOR_LIMIT, Constants, Grids, Noise
 from qbayes.integer.ops.weighted import Conv, Linear, Weighted
 

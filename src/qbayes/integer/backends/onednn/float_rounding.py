@@ -19,7 +19,7 @@ from torch import Tensor
 
 from qbayes.integer.arithmetic.fixed_point import real, rounded_shift
 from qbayes.integer.backends.onednn.primitives import Target
-from qbayes.integer.c_library.library import kernels, threads_for
+from qbayes.integer.c_library import kernels, threads_for
 from qbayes.integer.ops.base import Constants, Grids
 from qbayes.integer.ops.weighted import Weighted
 

@@ -21,7 +21,7 @@ from qbayes.integer.backends.exact_kernel import rows_of_draws
 from qbayes.integer.backends.onednn.conv_linear import centred_parts, drawn_codes, int8_form, typed
 from qbayes.integer.backends.onednn.primitives import Packed, Target, pack, product, whole_product
 from qbayes.integer.backends.onednn.trial import whole_product_is_exact
-from qbayes.integer.c_library.library import Kernels, Matrix, addresses, threads_for
+from qbayes.integer.c_library import Kernels, Matrix, addresses, threads_for
 from qbayes.integer.ops.base import Constants, Grids, Noise, clamp_codes, type_of_codes
 from qbayes.integer.ops.weighted import Linear, Weighted
 

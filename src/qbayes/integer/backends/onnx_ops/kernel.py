@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qbayes.integer.backends.base import Drawn, Kernel
 from qbayes.integer.backends.exact_kernel import rows_of_draws
-from qbayes.integer.c_library.library import threads_for
+from qbayes.integer.c_library import threads_for
 from qbayes.integer.onnx.dialect import Dialect
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.op_context import Site, dtype_of_codes

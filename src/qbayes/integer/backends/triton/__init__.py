@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from qbayes.device import triton_works_on
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.backends.triton import products
@@ -14,7 +15,6 @@ from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.mask import Mask
 from qbayes.integer.ops.weighted import Weighted
 from qbayes.integer.program.program import Program
-from qbayes.triton_support import triton_works_on
 
 
 @BACKENDS.register("triton")

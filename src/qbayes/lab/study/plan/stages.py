@@ -34,8 +34,7 @@ from qbayes.quant.finetune.checks import check_control
 from qbayes.quant.observers import QUANTIZERS
 from qbayes.quant.observers.mse import Mse
 from qbayes.quant.precision import Precision
-from qbayes.training.arithmetic import resolve_arithmetic
-from qbayes.training.budget import Budget
+from qbayes.training.budget import Budget, resolve_arithmetic
 
 # how the grid of drawn weights is found: another word where another rule gives other numbers.
 GAUSSIAN_GRID = "drawn"

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from qbayes.device import choose_device
 from qbayes.lab.study.spec.sections import named
 from qbayes.lab.study.store.keys import canonical
 from qbayes.tasks import Task, load_task
 from qbayes.tasks.arrays import Kind
-from qbayes.training.fit import choose_device
 from qbayes.training.networks import outputs_of
 
 CONFUSION = "confusion"

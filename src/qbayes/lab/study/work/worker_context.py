@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from qbayes.device import choose_device
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError
 from qbayes.integer.program.program import Program
 from qbayes.lab.study.plan.network import make_network
@@ -35,7 +36,6 @@ from qbayes.quant.finetune.job import FINE_TUNED, QUANTISED
 from qbayes.quant.lower import lower
 from qbayes.quant.prepare import requantised
 from qbayes.training.checkpoint import BadCheckpoint
-from qbayes.training.fit import choose_device
 
 PROGRAM = "program.qbayes"
 # what a network or a method may raise on its own: that run fails, the others go on.

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qbayes.errors import BadInput
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # a kernel counts elements in 32 bits.
 MOST_ELEMENTS = 2**31 - 1
@@ -85,3 +87,18 @@ def triton_works_on(device: torch.device) -> bool:
         )
         return False
     return True
+
+
+def choose_device(device: str | torch.device) -> torch.device:
+    """``auto`` is CUDA where there is one; a named device must exist."""
+    if str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+        # on the device 'meta' there are shapes and no numbers: reading one back fails.
+        torch.zeros(1, device=place).item()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise BadInput(
+            "the device must exist on this machine", f"{device}: {error}", "use auto or cpu"
+        ) from None
+    return place
