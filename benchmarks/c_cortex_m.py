@@ -20,10 +20,10 @@ from pathlib import Path
 
 import torch
 
-from qbayes.export.c.weighted import layer_of
+from qbayes.export.c.layer import layer_of
 from qbayes.export.targets.c import RUNTIME, CTarget
 from qbayes.integer.ops import Linear, Mask, MaxPool, Op, Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.lab.bench.subjects import make_subject
 from qbayes.noise import keep_threshold
 from qbayes.quant.precision import Precision

@@ -21,9 +21,9 @@ import torch
 from qbayes.export.c.selftest import record
 from qbayes.export.targets.c import CTarget
 from qbayes.integer.posterior import load
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.lab.bench.subjects import make_subject
-from qbayes.lab.bench.timing import Way, interleaved
+from qbayes.lab.bench.timing import Run, interleaved, stopwatch
 from qbayes.quant.precision import Precision
 
 CASES = [
@@ -35,7 +35,7 @@ CASES = [
 FLAGS = ("-std=c99", "-O3", "-march=native", "-shared", "-fPIC")
 
 
-def c_draw(program: Program, raw: torch.Tensor, compiler: str, folder: Path) -> Way:
+def c_draw(program: Program, raw: torch.Tensor, compiler: str, folder: Path) -> Run:
     """One draw by a call of the compiled network, after its codes were compared with the reference's."""
     target = CTarget()
     network = target.network(program)
@@ -62,7 +62,7 @@ def c_draw(program: Program, raw: torch.Tensor, compiler: str, folder: Path) -> 
         library.network_draw(*arguments)
         return held
 
-    return Way(run, 1)
+    return run
 
 
 def main() -> None:
@@ -82,10 +82,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             ways = {
                 "c": c_draw(subject.program, raw, asked.compiler, Path(scratch)),
-                "onednn": Way(lambda p=posterior, x=raw: p.predict(x, draws=1), 1),
+                "onednn": lambda p=posterior, x=raw: p.predict(x, draws=1),
             }
-            times = interleaved(ways, asked.seconds, least_rounds=10)
-        c, fast = (1e6 * times[name].best for name in ("c", "onednn"))
+            turns = {name: lambda run=run: [stopwatch(run)] for name, run in ways.items()}
+            times = interleaved(turns, asked.seconds, least_rounds=10)
+        c, fast = (1e6 * min(times[name]) for name in ("c", "onednn"))
         row = {"network": network, "method": method, "bits": bits, "c_us": round(c, 1)}
         rows.append(row | {"onednn_us": round(fast, 1), "ratio": round(c / fast, 2)})
         print(f"{network:15} {method:10} W{bits}A{bits:<2} {c:9,.0f} {fast:11,.0f} {c / fast:11.2f}")

@@ -18,7 +18,7 @@ from qbayes.integer.compare import OpDistance, distances, record_ops, replay
 from qbayes.integer.onnx.runtimes import EXTRA_OF
 from qbayes.integer.ops import OPS, Conv
 from qbayes.integer.posterior import load
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.verify import verify
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

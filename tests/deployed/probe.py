@@ -18,7 +18,7 @@ from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.op_context import dtype_of_codes
 from qbayes.integer.onnx.runtimes import open_model
 from qbayes.integer.ops import Noise
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 DIALECT_OF = {"onnxruntime": "qoperator", "openvino": "qdq"}
 

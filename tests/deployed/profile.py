@@ -9,7 +9,7 @@ import numpy as np
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.onnx.runtimes import EXACT, core
 from qbayes.integer.ops import Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 # kinds of nodes that multiply matrices, in ONNX Runtime and in OpenVINO.
 INTEGER = {"QLinearConv", "ConvInteger", "MatMulInteger", "QLinearMatMul", "MatMulIntegerToFloat"}

@@ -14,7 +14,7 @@ import torch
 
 import qbayes as qb
 from qbayes.integer.describe import COLUMNS
-from qbayes.integer.program.cost import cost
+from qbayes.integer.structure.cost import cost
 from qbayes.quant.finetune.fine_tuning import RECIPES
 from qbayes.training.loop import Loop
 

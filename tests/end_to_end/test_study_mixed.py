@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import qbayes as qb
-from qbayes.integer.program.cost import cost
+from qbayes.integer.structure.cost import cost
 from qbayes.lab.study.plan.plan import make_plan
 from qbayes.lab.study.plan.stacks import stacks_of
 from qbayes.lab.study.plan.tasks import Tasks

@@ -17,7 +17,7 @@ from qbayes.integer.ops import (
     Value,
     Weights,
 )
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.budget import propagate
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.signature import Signature, Standardize

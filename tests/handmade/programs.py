@@ -12,7 +12,8 @@ from torch import Tensor
 from qbayes.integer import ops
 from qbayes.integer.arithmetic.fixed_point import fixed_point, shared_shift, shared_shifts
 from qbayes.integer.ops import Op, Value, Weights
-from qbayes.integer.program.program import Member, Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.program_data import Member
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature, Standardize
 

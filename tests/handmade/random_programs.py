@@ -15,7 +15,7 @@ from torch import Tensor
 from handmade.programs import Along, Codes, Maker
 from qbayes.errors import BadInput
 from qbayes.integer import ops
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.verify import verify
 
 _LARGEST_ROW = 1 << 12  # elements

@@ -1,5 +1,7 @@
 """The folders, the layers and the records are what is said of them."""
 
+import ast
+import importlib
 import importlib.util
 import re
 import tomllib
@@ -83,3 +85,29 @@ def test_the_files_that_the_architecture_names_are_there() -> None:
     named = re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", text)
     assert len(named) > 20
     assert [name for name in named if not (SOURCE / name).exists() and not (ROOT / name).exists()] == []
+
+
+def _imports(path: Path) -> list[tuple[str, str]]:
+    """The names that a file, or the Python blocks of a page, take from the package."""
+    text = path.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if path.suffix == ".md" else [text]
+    nodes = [node for block in blocks for node in ast.walk(ast.parse(block))]
+    return [
+        (str(node.module), alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "qbayes"
+        for alias in node.names
+    ]
+
+
+def test_what_benchmarks_examples_and_pages_import_exists() -> None:
+    """No test runs all of these, and pyright reads the sources alone: a moved module broke two benchmarks."""
+    paths = [path for folder in ("benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
+    paths += [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    taken = [(path, module, name) for path in paths for module, name in _imports(path)]
+    assert len(taken) > 100
+    for path, module, name in taken:
+        holder = importlib.import_module(module)
+        if not hasattr(holder, name):
+            importlib.import_module(f"{module}.{name}")
+        assert hasattr(holder, name), f"{path.relative_to(ROOT)}: {module} has no {name}"

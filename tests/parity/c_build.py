@@ -18,7 +18,7 @@ from torch import Tensor
 import needs
 from qbayes.export.c.selftest import Recorded, record
 from qbayes.export.targets.c import CTarget
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-pedantic", "-Werror")
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -14,7 +14,7 @@ from parity.c_build import exported, run
 from parity.subjects import float_posterior, quantised
 from qbayes.export.c.sizes import CODE_BYTES, STACK_BYTES, size_of
 from qbayes.export.targets.c import CTarget
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 BOARD = Path(__file__).resolve().parents[2] / "examples" / "small-device"
 PROGRAMS = ("arm-none-eabi-gcc", "qemu-system-arm", "make")

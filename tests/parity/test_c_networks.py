@@ -13,7 +13,7 @@ from parity.c_build import SANITIZED, STRICT, compiled, compilers, differing, ex
 from parity.subjects import NETWORKS, float_posterior, quantised, task_of
 from qbayes.export.c.selftest import record
 from qbayes.integer.posterior import load
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.statistics.summary import units
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 from zoo.tasks import METHODS, SHORT

@@ -12,7 +12,7 @@ from handmade.programs import Maker, every_op
 from parity.c_build import SANITIZED, STRICT, compilers, exported, needs_compiler, run
 from qbayes.export.targets.c import RUNTIME, TEMPLATES
 from qbayes.integer import ops
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 pytestmark = needs_compiler
 

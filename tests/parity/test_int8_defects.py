@@ -21,7 +21,7 @@ from qbayes.integer.backends.onednn import trial
 from qbayes.integer.backends.onednn.primitives import Shape
 from qbayes.integer.backends.onednn.trial import why_missing, why_wrong
 from qbayes.integer.ops import Weights
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.verify import verify
 
 pytestmark = needs.unless(why_missing() is None, needs.INT8)

@@ -26,7 +26,7 @@ from qbayes.integer.onnx.dialect import dialect_of
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.runtimes import open_model
 from qbayes.integer.ops import Mask, Op, Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.noise import keep_threshold
 
 onnx = needs.package("onnx")

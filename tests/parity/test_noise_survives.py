@@ -7,7 +7,7 @@ import qbayes as qb
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from parity.gaussian_draws import pairs
 from parity.subjects import float_posterior, quantised
-from qbayes.integer.program.cost import cost
+from qbayes.integer.structure.cost import cost
 from zoo.conftest import learnt_once  # noqa: F401  (processes share what the zoo has learnt)
 
 KEPT = (0.8, 1.25)

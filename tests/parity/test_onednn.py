@@ -23,7 +23,7 @@ from qbayes.integer.backends.onednn.primitives import Shape
 from qbayes.integer.backends.onednn.trial import saturates, why_missing, why_wrong
 from qbayes.integer.compare import OpDistance, compare_ops
 from qbayes.integer.posterior import load
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 CPU = torch.device("cpu")
 pytestmark = needs.unless(why_missing() is None, needs.INT8)

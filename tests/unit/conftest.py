@@ -31,8 +31,9 @@ from qbayes.integer.ops import (
     Weighted,
     Weights,
 )
-from qbayes.integer.program.op_record import code_range, code_type
-from qbayes.integer.program.program import Member, Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.op_record import code_range, code_type
+from qbayes.integer.structure.program_data import Member
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature, Standardize
 

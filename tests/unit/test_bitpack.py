@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from qbayes.errors import BadFile, BadInput
-from qbayes.integer.program.op_record import code_range, code_type, pack, packed_bytes, unpack
+from qbayes.integer.structure.op_record import code_range, code_type, pack, packed_bytes, unpack
 
 WIDTHS = st.tuples(st.integers(1, 32), st.booleans())
 

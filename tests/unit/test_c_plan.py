@@ -18,7 +18,7 @@ from qbayes.export.c.plan import Need, arrange, live, steps_of
 from qbayes.export.c.sizes import CODE_BYTES, parse_bytes, size_of
 from qbayes.export.targets.c import RUNTIME, CTarget
 from qbayes.integer import ops
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 def chain(members: int = 1) -> Program:

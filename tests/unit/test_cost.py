@@ -10,10 +10,10 @@ import torch
 from qbayes.integer.arithmetic.epsilon_table import epsilon_scale
 from qbayes.integer.arithmetic.fixed_point import fixed_point
 from qbayes.integer.ops import Linear, Weighted, Weights
-from qbayes.integer.program.cost import cost
-from qbayes.integer.program.noise_variance import variance_ratio
-from qbayes.integer.program.op_record import packed_bytes
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.cost import cost
+from qbayes.integer.structure.noise_variance import variance_ratio
+from qbayes.integer.structure.op_record import packed_bytes
 
 Make = Callable[..., Program]
 

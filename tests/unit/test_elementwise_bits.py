@@ -15,7 +15,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.errors import BadInput
 from qbayes.integer.ops import Mul, Op, Rescale, Weighted
 from qbayes.integer.ops.base import Value
-from qbayes.integer.program.cost import cost
+from qbayes.integer.structure.cost import cost
 from zoo.tasks import TASKS, ZOO, trained
 
 MOVES = ("mask", "max_pool", "reshape", "permute", "slice", "pad", "upsample")

@@ -15,7 +15,6 @@ from qbayes.errors import BadInput, RunFailed
 from qbayes.metrics import (
     METRICS,
     Scores,
-    calibration,
     classification,
     detection,
     evaluate,
@@ -111,7 +110,7 @@ def test_every_score_is_that_of_the_whole_set() -> None:
     assert set(scores.clean) == set(CLASSIFICATION)
     assert scores.clean["error"] == classification.error(prediction.mean, y)
     assert scores.clean["nll"] == pytest.approx(classification.nll(prediction.log_mean, y))
-    assert scores.clean["ece"] == pytest.approx(calibration.ece(prediction.mean, y))
+    assert scores.clean["ece"] == pytest.approx(classification.ece(prediction.mean, y))
     assert scores.clean["mutual_information"] == pytest.approx(prediction.mutual_information.mean().item())
     assert set(scores.confusion) == set(CONFUSION)
     assert scores.confusion["auroc"] == detection.auroc(prediction.entropy, confusing.entropy)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qbayes.integer.ops import Mask, Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.lab.report.drawing import graph
 from qbayes.lab.report.drawing.graph import graph_svg
 from qbayes.lab.report.drawing.layout import Edge, Layout, Node

@@ -18,7 +18,8 @@ from qbayes.integer.backends.base import Kernel, choose
 from qbayes.integer.interpreter import FrozenDraws, Interpreter
 from qbayes.integer.ops.base import Noise
 from qbayes.integer.posterior import ProgramPosterior, load
-from qbayes.integer.program.program import Program, plan
+from qbayes.integer.program import Program
+from qbayes.integer.structure.program_data import plan
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import qbayes as qb
 from fine_tuned import tuning
 from parity.subjects import float_posterior, task_of
 from qbayes.errors import BadInput
-from qbayes.integer.program.cost import cost
+from qbayes.integer.structure.cost import cost
 from qbayes.posterior.storage.save import state_hash
 from qbayes.quant.mixed.assign import with_bits
 from qbayes.quant.mixed.measurement import Measurement

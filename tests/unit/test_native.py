@@ -25,7 +25,7 @@ from handmade.tiny_library import (  # noqa: F401  (fixtures of these tests)
     source_of,
     tiny_fixture,
 )
-from qbayes.integer.c_library import library as integer_library
+from qbayes.integer import c_library as integer_library
 from qbayes.native import library
 from qbayes.native.folder import NoLibrary, opened
 from qbayes.native.library import Source, cache_folder, load

@@ -15,7 +15,7 @@ from qbayes.integer import ops
 from qbayes.integer.onnx.dialect import QDQ, QOPERATOR, dialect_of
 from qbayes.integer.onnx.op_context import WRITERS
 from qbayes.integer.ops import OPS
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 onnx = needs.package("onnx")
 needs.package("onnxruntime")

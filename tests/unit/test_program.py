@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.ops import Grids, Linear
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]

@@ -15,7 +15,7 @@ from qbayes.integer.file import file
 from qbayes.integer.file.member_record import member_bytes
 from qbayes.integer.file.record import write_text
 from qbayes.integer.ops import Add, AvgPool, MaxPool, Reshape, Upsample
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.budget import (
     MOST_BYTES,
     MOST_CONSTANTS,

@@ -20,8 +20,8 @@ from qbayes.integer.file import file
 from qbayes.integer.file.member_record import member_bytes
 from qbayes.integer.file.record import write_text
 from qbayes.integer.ops import Add, AvgPool, Conv, Linear, Mask, Op, Reshape, Weights
-from qbayes.integer.program.cost import cost
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.cost import cost
 
 Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]

@@ -25,7 +25,7 @@ from qbayes.errors import BadFile
 from qbayes.integer.file.file import content_hash
 from qbayes.integer.file.record import write_text
 from qbayes.integer.ops import AvgPool, Conv, MaxPool, type_of_codes
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 Make = Callable[..., Program]
 Run = Callable[..., dict[str, Tensor]]

@@ -18,7 +18,7 @@ from qbayes.integer.c_library import kernels
 from qbayes.integer.compare import compare_ops
 from qbayes.integer.ops import Linear, Weights
 from qbayes.integer.posterior import load
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 CPU = torch.device("cpu")
 pytestmark = needs.unless(kernels(), needs.COMPILER)

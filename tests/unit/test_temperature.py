@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import qbayes as qb
 from fine_tuned import plain_job, tuning
 from qbayes.errors import BadInput, RunFailed
-from qbayes.integer.program.noise_variance import variance_ratio
+from qbayes.integer.structure.noise_variance import variance_ratio
 from qbayes.posterior.predictive import CategoricalPredictive
 from qbayes.quant.finetune.job import network_of
 from qbayes.quant.finetune.quantize import quantize_members

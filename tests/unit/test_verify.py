@@ -30,7 +30,7 @@ from qbayes.integer.ops import (
     Weights,
 )
 from qbayes.integer.ops.base import ACCUMULATOR_LIMIT
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.verify import verify
 from qbayes.posterior.likelihood import Categorical, Gaussian
 

@@ -15,7 +15,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.integer import ops
 from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.compare import record_ops
-from qbayes.integer.program.cost import cost
+from qbayes.integer.structure.cost import cost
 from qbayes.quant.layers.base import Coded
 from qbayes.quant.layers.elementwise import QuantInput
 from qbayes.quant.layers.weighted import in_steps

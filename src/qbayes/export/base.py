@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.integer.ops import OPS, Op
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.registry import Registry
 
 

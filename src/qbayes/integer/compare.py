@@ -14,7 +14,7 @@ from torch import Tensor
 from qbayes.integer.backends.base import Backend, choose
 from qbayes.integer.interpreter import Interpreter
 from qbayes.integer.ops.base import Noise, Op
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from qbayes.integer.ops.fields import lengths_text
-from qbayes.integer.program.cost import Cost, OpCost, cost
-from qbayes.integer.program.program import Program
 from qbayes.integer.proof.verify import OpProof, verify
+from qbayes.integer.structure.cost import Cost, OpCost, cost
+from qbayes.integer.structure.program_data import ProgramData
 
 COLUMNS = (
     *("layer", "kind", "output", "bits", "weights", "bytes", "MACs", "bit-ops", "runs", "sum", "Var/σ²"),
@@ -13,7 +13,7 @@ COLUMNS = (
 _LEFT = 3  # the first columns are texts; the others are numbers and stand on the right
 
 
-def table(program: Program, found: Cost | None = None) -> list[tuple[str, ...]]:
+def table(program: ProgramData, found: Cost | None = None) -> list[tuple[str, ...]]:
     """The cells below ``COLUMNS``, one row an op.
 
     bits: of the output's codes; weights: their bits, μ + σ for a Gaussian; bytes: of one member, packed; MACs
@@ -25,7 +25,7 @@ def table(program: Program, found: Cost | None = None) -> list[tuple[str, ...]]:
     return [_cells(op, proof) for op, proof in pairs]
 
 
-def describe(program: Program) -> str:
+def describe(program: ProgramData) -> str:
     """The program as text: what it answers, its members, every op and the totals."""
     found = cost(program)
     signature = program.signature

@@ -19,8 +19,9 @@ from torch import Tensor
 from qbayes.integer.arithmetic.grid import MOST_BITS, quantize
 from qbayes.integer.backends.base import Backend, Drawn
 from qbayes.integer.ops.base import Noise, Op, type_of_codes
-from qbayes.integer.program.program import Member, Program, Step, plan
+from qbayes.integer.program import Program
 from qbayes.integer.proof.budget import row_cost
+from qbayes.integer.structure.program_data import Member, Step, plan
 
 # Packed weights of all draws that are held at once, in bytes.
 _WEIGHTS_AT_ONCE = 1 << 28

@@ -9,7 +9,7 @@ from torch import Tensor
 from qbayes.errors import BadInput
 from qbayes.integer.backends.base import Backend, choose
 from qbayes.integer.interpreter import Interpreter
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.predictive import Predictive, predictive_from_outputs

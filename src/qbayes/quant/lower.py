@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.integer.ops import Op, Value
-from qbayes.integer.program.program import Member, Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.verify import verify
+from qbayes.integer.structure.program_data import Member
 from qbayes.posterior.likelihood import ConstantNoise
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import gaussian_layers

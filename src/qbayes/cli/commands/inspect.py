@@ -12,8 +12,8 @@ from qbayes.cli.inputs import bits_label, check_new_file, open_program
 
 if TYPE_CHECKING:
     from qbayes import Program
-    from qbayes.integer.program.cost import Cost
     from qbayes.integer.proof.verify import Proof
+    from qbayes.integer.structure.cost import Cost
 
 _TEXTS = 3  # columns from the left that are words
 _TABLE_WIDTH = 160
@@ -69,8 +69,8 @@ class Inspected:
 
     @classmethod
     def of(cls, program: "Program") -> "Inspected":
-        from qbayes.integer.program.cost import cost
         from qbayes.integer.proof.verify import verify
+        from qbayes.integer.structure.cost import cost
 
         return cls(program, cost(program), verify(program))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from qbayes.export.c.data import in_comment
 from qbayes.export.c.source import Network, input_grids
 from qbayes.integer.arithmetic.grid import MOST_BITS, MOST_WIDE_BITS
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.statistics import moments, softmax
 from qbayes.integer.statistics.summary import is_classifier, units
 

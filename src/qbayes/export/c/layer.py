@@ -9,7 +9,7 @@ from torch import Tensor
 from qbayes.export.c.plan import Need, Section, scratch_key
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import Conv, Linear, Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 MOST_ROWS = 16  # QB_MOST_ROWS of qb_weighted.h
 ROWS_A_DOT = 4  # QB_ROWS_A_DOT: as many dot products share the loads of their input

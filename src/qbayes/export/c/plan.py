@@ -12,7 +12,7 @@ from typing import Literal
 
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import Op
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 Section = Literal["codes", "wide", "patch"]
 SECTIONS: Mapping[Section, tuple[str, int]] = {

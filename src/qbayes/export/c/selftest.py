@@ -10,7 +10,7 @@ from qbayes.export.c.data import number
 from qbayes.export.c.source import Network, input_grids
 from qbayes.integer.backends.base import choose
 from qbayes.integer.interpreter import Interpreter
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.statistics.summary import Answer, answer
 
 SEED = 2026

@@ -22,7 +22,7 @@ from qbayes.export.c.plan import (
 )
 from qbayes.export.c.walk import Context
 from qbayes.integer.ops import Op, Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.proof.verify import verify
 from qbayes.integer.statistics import moments, softmax
 from qbayes.integer.statistics.summary import Units, is_classifier, units

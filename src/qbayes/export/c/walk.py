@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from qbayes.export.c.data import Data
 from qbayes.export.c.layer import Layer
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 @dataclass(frozen=True)

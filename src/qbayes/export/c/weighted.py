@@ -11,8 +11,8 @@ from qbayes.export.c.walk import Context
 from qbayes.integer.arithmetic.epsilon_table import epsilon_table
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import Constants, Conv, Linear, Weighted
-from qbayes.integer.program.op_record import pack, packed_bytes
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.op_record import pack, packed_bytes
 
 _KINDS = {0: "QB_MIXED", 1: "QB_ONE_GRID", 2: "QB_TWO_GRIDS"}
 

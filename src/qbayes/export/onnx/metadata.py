@@ -11,7 +11,7 @@ from qbayes.errors import BadInput, nearest
 from qbayes.export.onnx.noise import noise_sites
 from qbayes.integer.onnx.dialect import DIALECTS, Dialect, dialect_of
 from qbayes.integer.onnx.graph import OPSET
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 NOISES = ("inside", "inputs")
 MEMBERS = ("batch", "files")

@@ -15,7 +15,7 @@ import numpy as np
 from qbayes.integer.arithmetic.epsilon_table import INDEX_BITS, epsilon_table
 from qbayes.integer.onnx.graph import Axis, Graph
 from qbayes.integer.ops import Mask, Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.noise import THRESHOLD_BITS, keep_threshold
 
 ROWS = "rows"

@@ -19,7 +19,8 @@ from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.op_context import dtype_of_codes, site_of
 from qbayes.integer.onnx.weights import sampled, sampled_bias
 from qbayes.integer.ops import Mask, Op, Weighted
-from qbayes.integer.program.program import Member, Program, Step, plan
+from qbayes.integer.program import Program
+from qbayes.integer.structure.program_data import Member, Step, plan
 
 
 @dataclass(frozen=True, eq=False)

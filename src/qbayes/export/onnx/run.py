@@ -18,7 +18,7 @@ from qbayes.export.onnx.write import INPUT
 from qbayes.integer.arithmetic.epsilon_table import epsilon_codes
 from qbayes.integer.onnx.graph import require_onnx
 from qbayes.integer.onnx.runtimes import RUNTIMES, Arrays, Run, open_model, require
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.noise import check_seed, keep_masks, keep_threshold
 
 _DAMAGED = "export it again"

@@ -14,7 +14,7 @@ from qbayes.export.onnx.program_draws import MemberDraws
 from qbayes.export.onnx.statistics import Statistics
 from qbayes.integer.onnx.graph import OPSET, Graph
 from qbayes.integer.onnx.op_context import dtype_of_codes
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.posterior.storage.save import write_together
 
 INPUT = "x"

@@ -11,7 +11,7 @@ from qbayes.export.c import header, selftest, sizes
 from qbayes.export.c.data import DEFAULT, check_name, renamed
 from qbayes.export.c.emitters import EMITTERS
 from qbayes.export.c.source import Network, network_of
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 _GENERATOR = Path(header.__file__).parent
 RUNTIME, TEMPLATES = _GENERATOR / "runtime", _GENERATOR / "templates"

@@ -7,7 +7,7 @@ from typing import ClassVar
 from qbayes.export.base import TARGETS, Target, Written, kinds
 from qbayes.export.onnx.metadata import Options
 from qbayes.integer.onnx.dialect import QOPERATOR
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 @TARGETS.register("onnx")

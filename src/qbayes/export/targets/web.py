@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from qbayes.errors import BadInput
 from qbayes.export.base import TARGETS, Target, Written, check_folder, kinds, require_ops, write_folder
 from qbayes.integer.onnx.dialect import QOPERATOR
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.posterior.network import NetworkPosterior
 
 MOST_DRAWS = 200

@@ -18,7 +18,7 @@ from qbayes.export.onnx.metadata import Options
 from qbayes.export.onnx.noise import NoiseSite, noise_sites
 from qbayes.export.onnx.write import onnx_model
 from qbayes.integer.arithmetic.epsilon_table import INDEX_BITS, epsilon_table
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.noise import keep_threshold
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.network import NetworkPosterior

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.ops.base import Constants, Grids, Noise, Op
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.registry import Registry
 
 # What a kernel keeps of one draw of its weights; only the kernel itself reads it.

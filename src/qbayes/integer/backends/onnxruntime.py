@@ -15,7 +15,7 @@ from qbayes.integer.backends.onnx_ops.trial import WHY, may_saturate, saturates
 from qbayes.integer.onnx.dialect import QOPERATOR
 from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.ops.base import Constants, Grids, Op
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 @BACKENDS.register("onnxruntime")

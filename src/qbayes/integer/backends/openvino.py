@@ -18,7 +18,7 @@ from qbayes.integer.onnx.dialect import QDQ
 from qbayes.integer.onnx.runtimes import missing
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 WRONG = "OpenVINO's kernel for it fails its trial on this processor"
 

@@ -5,7 +5,7 @@ import torch
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
 from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.ops.base import Constants, Grids, Op
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 @BACKENDS.register("reference")

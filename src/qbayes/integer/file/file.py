@@ -32,8 +32,8 @@ from qbayes.integer.file.record import (
     refuse,
     write_text,
 )
-from qbayes.integer.program.program import Program
 from qbayes.integer.proof.verify import verify, verify_members
+from qbayes.integer.structure.program_data import ProgramData
 from qbayes.posterior.storage.save import write_atomically
 
 SUFFIX = ".qbayes"
@@ -45,7 +45,7 @@ _BEFORE, _BETWEEN, _AFTER = '{"sha256":"', '","program":', "}"
 _HASH = slice(len(_BEFORE), len(_BEFORE) + 64)
 
 
-def save_program(program: Program, path: str | Path) -> Path:
+def save_program(program: ProgramData, path: str | Path) -> Path:
     """Write ``program``; a reader sees the old file or the new one, whole."""
     path = Path(path)
     verify(program)
@@ -61,7 +61,7 @@ def save_program(program: Program, path: str | Path) -> Path:
     return path
 
 
-def open_program(path: str | Path) -> Program:
+def open_program(path: str | Path) -> ProgramData:
     """Read and prove a program; raises BadFile for everything that is not one."""
     path = Path(path)
     payload = _read(path)

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from qbayes.integer.file.record import refuse
 from qbayes.integer.ops.base import Constant, Op
-from qbayes.integer.program.op_record import pack, packed_bytes, unpack_rows, unused_bits
-from qbayes.integer.program.program import Member, Program
 from qbayes.integer.proof.budget import check_members
 from qbayes.integer.proof.verify import MOST_MEMBERS, gaussian_ops
+from qbayes.integer.structure.op_record import pack, packed_bytes, unpack_rows, unused_bits
+from qbayes.integer.structure.program_data import Member, ProgramData
 
 _SMALL = 64  # bytes of a constant
 
 
-def pack_member(program: Program, member: Member) -> bytes:
+def pack_member(program: ProgramData, member: Member) -> bytes:
     """The constants and zero-points of one member."""
     parts = [
         pack(member.constants[op.name][constant.name], constant.bits, constant.signed)
@@ -35,29 +35,29 @@ def pack_member(program: Program, member: Member) -> bytes:
     return b"".join([*parts, *zeros])
 
 
-def _zero_bytes(program: Program) -> dict[str, int]:
+def _zero_bytes(program: ProgramData) -> dict[str, int]:
     """How many bytes the zero-point of each value takes, in the order of the values."""
     return {name: packed_bytes(1, program.values[name].bits) for name in program.value_order()}
 
 
-def scale_row(program: Program, member: Member) -> list[float]:
+def scale_row(program: ProgramData, member: Member) -> list[float]:
     """The scales of the values in order, then the deviations of the Gaussian ops."""
     deviations = [member.deviations.get(name, 0.0) for name in gaussian_ops(program)]
     return [*(member.scales[name] for name in program.value_order()), *deviations]
 
 
-def _all_constants(program: Program) -> Iterator[tuple[Op, Constant]]:
+def _all_constants(program: ProgramData) -> Iterator[tuple[Op, Constant]]:
     for op in program.ops:
         for constant in op.constants(program.values):
             yield op, constant
 
 
-def member_bytes(program: Program) -> int:
+def member_bytes(program: ProgramData) -> int:
     """What one member takes in the file's codes."""
     return _bytes(program, _packed(program))
 
 
-def _bytes(program: Program, constants: Sequence["_Packed"]) -> int:
+def _bytes(program: ProgramData, constants: Sequence["_Packed"]) -> int:
     packed = constants[-1].start + constants[-1].width if constants else 0
     return packed + sum(_zero_bytes(program).values())
 
@@ -72,7 +72,7 @@ class _Packed:
     width: int
 
 
-def _packed(program: Program) -> list[_Packed]:
+def _packed(program: ProgramData) -> list[_Packed]:
     found, start = list[_Packed](), 0
     for op, constant in _all_constants(program):
         width = packed_bytes(math.prod(constant.shape), constant.bits)
@@ -81,7 +81,7 @@ def _packed(program: Program) -> list[_Packed]:
     return found
 
 
-def unpack_members(program: Program, codes: Tensor, scales: Tensor) -> Iterator[Member]:
+def unpack_members(program: ProgramData, codes: Tensor, scales: Tensor) -> Iterator[Member]:
     """The members of a program from the two tensors of its file."""
     if codes.ndim != 2 or not 1 <= codes.shape[0] <= MOST_MEMBERS:
         refuse(f"a program must have 1 to {MOST_MEMBERS} members", f"codes of shape {tuple(codes.shape)}")
@@ -106,7 +106,7 @@ def unpack_members(program: Program, codes: Tensor, scales: Tensor) -> Iterator[
 
 
 def _unpacked(
-    program: Program, constants: Sequence[_Packed], codes: Tensor
+    program: ProgramData, constants: Sequence[_Packed], codes: Tensor
 ) -> dict[str, dict[str, Sequence[Tensor]]]:
     """The constants of each op, by name: one tensor for each member.
 
@@ -143,7 +143,7 @@ def _read_group(group: Sequence[_Packed], codes: Tensor) -> list[Sequence[Tensor
     return [tensors[place :: len(group)] for place in range(len(group))]
 
 
-def _zeros(program: Program, codes: Tensor) -> list[list[int]]:
+def _zeros(program: ProgramData, codes: Tensor) -> list[list[int]]:
     """The zero-points of every member, in the order of the values."""
     sizes = np.array(list(_zero_bytes(program).values()))
     last = codes.numpy()[:, -sizes.sum() :].astype(np.int32)

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 from qbayes.errors import BadFile, BadInput, QbayesError
 from qbayes.integer.ops import OPS
 from qbayes.integer.ops.base import Op, Value
-from qbayes.integer.program.op_record import decode, encode, field_types
-from qbayes.integer.program.program import Program
 from qbayes.integer.proof.budget import MOST_OPS, check_row, propagate
+from qbayes.integer.structure.op_record import decode, encode, field_types
+from qbayes.integer.structure.program_data import ProgramData
 from qbayes.posterior.signature import Signature
 
 FORMAT = "qbayes-program"
@@ -36,7 +36,7 @@ LONGEST_ENTRY = 1000  # characters of JSON that an entry of the provenance may t
 _SHARED_FIELDS = ("name", "inputs", "output")
 
 
-def write_text(program: Program) -> str:
+def write_text(program: ProgramData) -> str:
     """The one JSON text of a verified program."""
     numbers = {name: number for number, name in enumerate(program.value_order())}
     first = program.values[program.input]
@@ -109,7 +109,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def read_text(text: str) -> Program:
+def read_text(text: str) -> ProgramData:
     """The program of a JSON text, still without its members.
 
     Its shapes are right, and a row of them keeps to its budgets; the rest is unproven.
@@ -123,7 +123,7 @@ def read_text(text: str) -> Program:
     wrong = [number for number in heads.values() if not 0 <= number < len(names)]
     if wrong:
         refuse(f"an output must be one of the {len(names)} values", f"number {wrong[0]}")
-    program = Program(
+    program = ProgramData(
         values=propagate(ops, first, bits),
         ops=ops,
         input=first.name,

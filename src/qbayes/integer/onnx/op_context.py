@@ -12,7 +12,8 @@ from qbayes.integer.onnx.exact_rescale import Lanes, integers
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.ops import Op
 from qbayes.integer.ops.base import Constants, Grids
-from qbayes.integer.program.program import Member, Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.program_data import Member
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,8 @@ from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import FEWEST_BITS, MOST_BITS, MOST_WIDE_BITS
 from qbayes.integer.ops import Op
 from qbayes.integer.ops.base import ELEMENT, LARGEST_VALUE, MOST_WINDOWS, Value, require
-from qbayes.integer.program.op_record import decode, encode
-from qbayes.integer.program.program import Program, plan
+from qbayes.integer.structure.op_record import decode, encode
+from qbayes.integer.structure.program_data import ProgramData, plan
 
 MOST_OPS = 10_000
 MOST_AXES = 16
@@ -104,7 +104,7 @@ class RowCost:
     operations: int
 
 
-def check_row(program: Program) -> RowCost:
+def check_row(program: ProgramData) -> RowCost:
     """The cost of one row; raises BadInput where a budget does not hold. Members are not looked at."""
     windows = _windows(program)
     _require(windows <= MOST_WINDOWS, f"there must be at most {MOST_WINDOWS} windows in all", windows)
@@ -121,7 +121,7 @@ def check_row(program: Program) -> RowCost:
     return cost
 
 
-def check_members(program: Program, members: int) -> None:
+def check_members(program: ProgramData, members: int) -> None:
     """Raise where so many members have too many constants or windows; the members need not be there yet."""
     windows = members * _windows(program)
     must = f"there must be at most {MOST_WINDOWS_OF_MEMBERS} windows over all members"
@@ -131,7 +131,7 @@ def check_members(program: Program, members: int) -> None:
     _require(constants <= MOST_CONSTANTS, must, constants)
 
 
-def row_cost(program: Program) -> RowCost:
+def row_cost(program: ProgramData) -> RowCost:
     """What one row and one draw take, from the shapes."""
     values = program.values
     first = values[program.input]
@@ -156,7 +156,7 @@ def _require(holds: bool, must: str, got: object) -> None:
         raise BadInput(must, f"{got}", DO)
 
 
-def _windows(program: Program) -> int:
+def _windows(program: ProgramData) -> int:
     return sum(op.window_count(program.values[op.output].shape) for op in program.ops)
 
 

@@ -19,9 +19,9 @@ from qbayes.errors import BadInput
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import OPS, Constant, Value, Weighted
 from qbayes.integer.ops.base import ACCUMULATOR_LIMIT, DO, PRODUCT_LIMIT, Bound, Constants, Grids, Op, require
-from qbayes.integer.program.op_record import code_range, decode, encode
-from qbayes.integer.program.program import Member, Program
 from qbayes.integer.proof.budget import MOST_OPS, check_members, check_row, propagate
+from qbayes.integer.structure.op_record import code_range, decode, encode
+from qbayes.integer.structure.program_data import Member, ProgramData
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.signature import Signature
 
@@ -82,7 +82,7 @@ class Proof:
     ops: tuple[OpProof, ...]
 
 
-def verify(program: Program) -> Proof:
+def verify(program: ProgramData) -> Proof:
     """The proof of a program; raises BadInput with the op and the constant that fail."""
     _check_counts(program)
     for op in program.ops:
@@ -97,7 +97,7 @@ def verify(program: Program) -> Proof:
     return verify_members(program)
 
 
-def verify_members(program: Program) -> Proof:
+def verify_members(program: ProgramData) -> Proof:
     """The proof of a program whose ops, values and costs of a row are right, as ``read_text`` gives it."""
     check_members(program, len(program.members))
     _check_sites(program.ops)
@@ -115,7 +115,7 @@ def verify_members(program: Program) -> Proof:
     return Proof(tuple(OpProof(op.name, bound.accumulator, bound.product) for op, bound in named))
 
 
-def _check_counts(program: Program) -> None:
+def _check_counts(program: ProgramData) -> None:
     count = len(program.ops)
     require(1 <= count <= MOST_OPS, f"a program must have 1 to {MOST_OPS} ops", count)
     count = len(program.members)
@@ -124,11 +124,11 @@ def _check_counts(program: Program) -> None:
         require(name in program.values, "every value must be described", f"nothing about '{name}'")
 
 
-def _bits(program: Program) -> list[int]:
+def _bits(program: ProgramData) -> list[int]:
     return [program.values[op.output].bits for op in program.ops]
 
 
-def _differing(program: Program, values: Mapping[str, Value]) -> str:
+def _differing(program: ProgramData, values: Mapping[str, Value]) -> str:
     names = sorted({*values, *program.values})
     first = next((name for name in names if values.get(name) != program.values.get(name)), "")
     return f"{program.values.get(first)}, but the ops make {values.get(first)}"
@@ -155,19 +155,19 @@ def _check_sites(ops: Sequence[Op]) -> None:
             )
 
 
-def gaussian_ops(program: Program) -> list[str]:
+def gaussian_ops(program: ProgramData) -> list[str]:
     """The ops that draw weights, in order."""
     return [op.name for op in program.ops if isinstance(op, Weighted) and op.weights.is_gaussian]
 
 
-def _check_signature(program: Program) -> None:
+def _check_signature(program: ProgramData) -> None:
     signature = program.signature
     Signature.from_json(signature.to_json())  # checks that its parts fit each other
     expected, shape = signature.input_shape, program.values[program.input].shape
     require(shape == expected, f"the input must have the shape {expected} of the signature", shape)
 
 
-def _check_outputs(program: Program) -> None:
+def _check_outputs(program: ProgramData) -> None:
     """``""`` for a classifier; ``mean`` and ``log_variance``, which may be constant, for a regression."""
     likelihood, constant = program.signature.likelihood, program.constant_heads
     heads = set(program.outputs), set(constant)
@@ -211,13 +211,13 @@ class _Expected:
     gaussian: frozenset[str]
 
     @classmethod
-    def of(cls, program: Program) -> "_Expected":
+    def of(cls, program: ProgramData) -> "_Expected":
         listed = {op.name: op.constants(program.values) for op in program.ops}
         by_name = {name: {one.name: one for one in constants} for name, constants in listed.items()}
         return cls(by_name, frozenset(program.values), frozenset(gaussian_ops(program)))
 
 
-def _check_member(program: Program, expected: _Expected, member: Member, where: str) -> list[Bound]:
+def _check_member(program: ProgramData, expected: _Expected, member: Member, where: str) -> list[Bound]:
     for what, held in (("zero-point", member.zeros), ("scale", member.scales)):
         if held.keys() != expected.values:
             require(False, f"{where} must have a {what} for every value", sorted(held))
@@ -245,7 +245,7 @@ def _check_grid(name: str, bits: int, zero: object, scale: float, where: str) ->
 
 
 def _check_constants(
-    program: Program, op: Op, declared: Mapping[str, Constant], member: Member, where: str
+    program: ProgramData, op: Op, declared: Mapping[str, Constant], member: Member, where: str
 ) -> Bound:
     held = member.constants.get(op.name, {})
     if held.keys() != declared.keys():

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from qbayes.integer.arithmetic.fixed_point import fixed_point, rescale
 from qbayes.integer.ops.base import reach
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.integer.statistics import moments, softmax
 from qbayes.posterior.likelihood import Categorical
 

@@ -14,7 +14,7 @@ import torch
 from qbayes.integer.backends.onednn.primitives import Shape, Target, pack, product
 from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.ops import Conv, Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.lab.bench.timing import Run
 
 # Of the product: 17 billion operations, some hundredths of a second. A long sum is what kernels do best.

@@ -4,7 +4,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbayes.integer.program.cost import cost
+from qbayes.integer.structure.cost import cost
 from qbayes.lab.bench.subjects import make_subject
 from qbayes.quant.precision import Precision
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from qbayes.errors import unknown_name
 from qbayes.integer.ops import Weighted
-from qbayes.integer.program.program import Member, Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.program_data import Member
 from qbayes.methods import make_method
 from qbayes.networks import Architecture, build_network
 from qbayes.networks.base import Kind

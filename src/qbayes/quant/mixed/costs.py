@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qbayes.integer.ops import Weighted
-from qbayes.integer.program.cost import cost
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.cost import cost
 from qbayes.quant.mixed.places import ACTIVATION, WEIGHT, Place, layer_of
 
 Bits = Mapping[Place, int]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qbayes.errors import BadInput
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.noise import derived_seed
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.finetune.fine_tuning import FineTuning

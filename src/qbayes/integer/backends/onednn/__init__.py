@@ -22,7 +22,7 @@ from qbayes.integer.backends.onednn.trial import keep_freed_memory, why_missing
 from qbayes.integer.c_library import kernels, threads_for, why_no_kernels
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.weighted import Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 @BACKENDS.register("onednn")

@@ -14,7 +14,7 @@ from qbayes.integer.backends.triton import products
 from qbayes.integer.ops.base import Constants, Grids, Op
 from qbayes.integer.ops.mask import Mask
 from qbayes.integer.ops.weighted import Weighted
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 
 
 @BACKENDS.register("triton")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from qbayes.integer.ops import Mask, Op, Weighted
 from qbayes.integer.ops.fields import lengths_text
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.lab.report.drawing.layout import MARGIN, Layout, Node
 from qbayes.lab.report.drawing.svg import INK, QUIET, Sheet, shortened, text_width
 

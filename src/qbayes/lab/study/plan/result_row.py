@@ -10,8 +10,8 @@ import torch
 
 from qbayes.integer.compare import compare_ops
 from qbayes.integer.posterior import ProgramPosterior
-from qbayes.integer.program.cost import cost
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
+from qbayes.integer.structure.cost import cost
 from qbayes.lab.study.plan.stages import evaluate_values
 from qbayes.lab.study.plan.weight_spread import weight_spread
 from qbayes.lab.study.spec.choose_section import CHOOSE

@@ -8,7 +8,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from qbayes.integer.posterior import ProgramPosterior, load
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.lab.study.plan.result_row import measured_row
 from qbayes.lab.study.plan.stages import answers_in_float, evaluate_values
 from qbayes.lab.study.spec.sections import FLOAT, is_control

@@ -11,7 +11,7 @@ from torch import nn
 
 from qbayes.device import choose_device
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError
-from qbayes.integer.program.program import Program
+from qbayes.integer.program import Program
 from qbayes.lab.study.plan.network import make_network
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.spec.sections import label_of, named

@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ class Member:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class ProgramData:
     """Values, ops in the order they run, members, and what is needed to take raw inputs and answer in units.
 
     ``outputs`` names the value of each head (a single tensor is the head ``""``); ``constant_heads`` are
@@ -64,19 +63,6 @@ class Program:
     precision: Mapping[str, Any] = field(default_factory=dict[str, Any])
     provenance: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sections: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def save(self, path: str | Path) -> Path:
-        """Write one ``.qbayes`` file; equal when opened."""
-        from qbayes.integer.file.file import save_program
-
-        return save_program(self, path)
-
-    @staticmethod
-    def open(path: str | Path) -> "Program":
-        """Read a ``.qbayes`` file and prove it right; nothing in it is ever run or unpickled."""
-        from qbayes.integer.file.file import open_program
-
-        return open_program(path)
 
     def grids(self, op: Op, member: Member) -> Grids:
         """Zero-points and widths around ``op`` for one member."""
@@ -105,7 +91,7 @@ class Program:
                 noisy.add(op.output)
         return frozenset(noisy)
 
-    def equals(self, other: "Program") -> bool:
+    def equals(self, other: "ProgramData") -> bool:
         """Whether both have the same meaning: every op, code, scale and label is the same."""
         return (
             dict(self.values) == dict(other.values)
@@ -119,11 +105,6 @@ class Program:
             and len(self.members) == len(other.members)
             and all(_same(one, two) for one, two in zip(self.members, other.members, strict=True))
         )
-
-    def __str__(self) -> str:
-        from qbayes.integer.describe import describe
-
-        return describe(self)
 
 
 def _member(
@@ -180,7 +161,7 @@ class Plan:
     suffix: tuple[Step, ...]
 
 
-def plan(program: Program) -> Plan:
+def plan(program: ProgramData) -> Plan:
     """Which ops run once and which for each draw, and where each value is needed for the last time."""
     noisy = program.noisy_values()
     prefix = [op for op in program.ops if op.output not in noisy]

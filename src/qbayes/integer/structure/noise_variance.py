@@ -25,13 +25,13 @@ from torch import Tensor
 from qbayes.integer.arithmetic.epsilon_table import epsilon_scale, epsilon_table
 from qbayes.integer.arithmetic.fixed_point import real, rescale, rounded_shift
 from qbayes.integer.ops import Constants, Weighted
-from qbayes.integer.program.program import Member, Program
+from qbayes.integer.structure.program_data import Member, ProgramData
 
 MOST_WEIGHTS = 200_000
 _CHUNK = 1 << 21  # of weights × levels of ε at a time
 
 
-def variance_ratio(program: Program, member: Member, op: Weighted) -> float | None:
+def variance_ratio(program: ProgramData, member: Member, op: Weighted) -> float | None:
     """``Var(w_q S_w) / σ²`` of a Gaussian layer; None where no weight should have any variance."""
     constants = member.constants[op.name]
     kinds, counts = torch.unique(_sampled(op, constants), dim=0, return_counts=True)

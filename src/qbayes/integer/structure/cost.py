@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 
 from qbayes.integer.ops import Op, Weighted
-from qbayes.integer.program.noise_variance import variance_ratio
-from qbayes.integer.program.op_record import packed_bytes
-from qbayes.integer.program.program import Program
+from qbayes.integer.structure.noise_variance import variance_ratio
+from qbayes.integer.structure.op_record import packed_bytes
+from qbayes.integer.structure.program_data import ProgramData
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Cost:
         return min(draws, self.members) if op.once else draws
 
 
-def cost(program: Program, *, variance: bool = True) -> Cost:
+def cost(program: ProgramData, *, variance: bool = True) -> Cost:
     """The cost of a verified program; ``variance=False`` leaves the ratios out, which take the longest."""
     noisy = program.noisy_values()
     ops = [_op_cost(program, op, op.output not in noisy, variance) for op in program.ops]
     return Cost(tuple(ops), len(program.members))
 
 
-def _op_cost(program: Program, op: Op, once: bool, variance: bool) -> OpCost:
+def _op_cost(program: ProgramData, op: Op, once: bool, variance: bool) -> OpCost:
     output, macs = program.values[op.output], op.macs(program.values)
     constants = op.constants(program.values)
     weight_bits = op.weight_bits
@@ -91,7 +91,7 @@ def _op_cost(program: Program, op: Op, once: bool, variance: bool) -> OpCost:
     )
 
 
-def _worst_ratio(program: Program, op: Op) -> float | None:
+def _worst_ratio(program: ProgramData, op: Op) -> float | None:
     """Over the members, the ratio that is furthest from 1."""
     if not isinstance(op, Weighted) or not op.weights.is_gaussian:
         return None
