@@ -17,6 +17,7 @@ from qbayes.metrics.scores import Numbers, Scores
 from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.signature import Signature
 from qbayes.provenance import versions
+from qbayes.tasks.load import named_task
 from qbayes.tasks.shifts import LEVELS, Level, shift
 
 Batch = tuple[Tensor, Tensor]
@@ -49,7 +50,7 @@ class Evaluable(Protocol):
 
 def evaluate(
     posterior: Predicts,
-    task: Evaluable,
+    task: Evaluable | str,
     draws: int = 20,
     seed: int = 0,
     *,
@@ -99,6 +100,7 @@ def evaluate(
         )
     check_count("shift_rows", shift_rows)
     check_count("ood_rows", ood_rows)
+    task = named_task(task) if isinstance(task, str) else task
     _check_fits(posterior, task)
     run = _Run(posterior, task, int(draws), noise.check_seed(seed), int(batch_size), split)
     under = task.shifts if shifts else ()

@@ -3,6 +3,17 @@
 from qbayes.tasks.base import Split, Task
 from qbayes.tasks.dataset import DATASETS, Dataset
 from qbayes.tasks.files.download import data_folder, fetch, verify
-from qbayes.tasks.load import load_task
+from qbayes.tasks.load import TaskLike, load_task, named_task
 
-__all__ = ["DATASETS", "Dataset", "Split", "Task", "data_folder", "fetch", "load_task", "verify"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Split",
+    "Task",
+    "TaskLike",
+    "data_folder",
+    "fetch",
+    "load_task",
+    "named_task",
+    "verify",
+]

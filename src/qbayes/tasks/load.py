@@ -42,6 +42,14 @@ NUMPY_ERRORS = (
 )
 _VALIDATION = 0.1  # of the training rows, for classification
 
+# A task, or the name of one.
+TaskLike = Task | str
+
+
+def named_task(task: TaskLike) -> Task:
+    """The task that a name stands for, as ``load_task`` has it; anything else as it is."""
+    return load_task(task) if isinstance(task, str) else task
+
 
 def load_task(name: str, data_dir: str | Path | None = None, **options: Any) -> Task:
     """The task called ``name`` (``digits``, ``mnist``, ``uci/boston``, …) or in the file ``name.npz``.

@@ -25,7 +25,7 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Attachment, point_state
 from qbayes.posterior.storage.save import state_hash
 from qbayes.provenance import device_name, versions
-from qbayes.tasks import Task
+from qbayes.tasks import Task, TaskLike, named_task
 from qbayes.training.budget import Budget, resolve_arithmetic, steps_in_epoch
 from qbayes.training.checkpoint import Checkpoint, CheckpointLike
 from qbayes.training.loop import Loop, Run
@@ -39,7 +39,7 @@ _NETWORK = "give qb.network('mlp', task), a module of your own, or e.g. lambda: 
 
 def fit(
     network: NetworkLike,
-    task: Task,
+    task: TaskLike,
     method: MethodLike,
     budget: Budget | None = None,
     *,
@@ -77,6 +77,7 @@ def fit(
     Returns:
         A posterior with one member for each chain, or more where the method keeps several states.
     """
+    task = named_task(task)
     if isinstance(task, Task):
         network, method = named_network(network, task), named_method(method, task)
     check_kinds(network, task, method, budget)
@@ -175,11 +176,11 @@ def prepare(
 
 def check_kinds(network: object, task: object, method: object, budget: object) -> None:
     """Raise unless each argument of ``fit`` is what its place asks for."""
-    if not isinstance(network, nn.Module) and not callable(network):
-        raise BadInput("the network must be a module, or a function that makes one", repr(network), _NETWORK)
     if not isinstance(task, Task):
         do = "make one with qb.load_task('digits') or qb.Task.from_arrays(x, y, kind=…)"
-        raise BadInput("the task must be a Task", type(task).__name__, do)
+        raise BadInput("the task must be a Task, or the name of one", type(task).__name__, do)
+    if not isinstance(network, nn.Module) and not callable(network):
+        raise BadInput("the network must be a module, or a function that makes one", repr(network), _NETWORK)
     _check_method(method)
     if budget is not None and not isinstance(budget, Budget):
         options = budget if isinstance(budget, Mapping) else {"epochs": budget}

@@ -13,13 +13,13 @@ from qbayes.quant.finetune.fine_tuning import FineTuning
 from qbayes.quant.finetune.job import QuantizeJob
 from qbayes.quant.finetune.quantize import quantize_members
 from qbayes.quant.precision import Precision, PrecisionLike
-from qbayes.tasks import Task
+from qbayes.tasks import TaskLike, named_task
 from qbayes.training.checkpoint import CheckpointLike
 
 
 def fine_tune(
     posterior: NetworkPosterior,
-    task: Task,
+    task: TaskLike,
     like: PrecisionLike = "W8A8",
     finetuning: FineTuning | None = None,
     *,
@@ -55,5 +55,5 @@ def fine_tune(
         A float posterior.
     """
     tuning = finetuning or FineTuning()
-    job = QuantizeJob(posterior, task, Precision.parse(like), tuning, seed, rounds=False)
+    job = QuantizeJob(posterior, named_task(task), Precision.parse(like), tuning, seed, rounds=False)
     return quantize_members(job, device=device, checkpoint=checkpoint, progress=progress)

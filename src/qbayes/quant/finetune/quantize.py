@@ -22,7 +22,7 @@ from qbayes.quant.finetune.distill import student_state
 from qbayes.quant.finetune.fine_tuning import FineTuning
 from qbayes.quant.finetune.job import QuantizeJob, descent, network_of
 from qbayes.quant.precision import Precision, PrecisionLike
-from qbayes.tasks import Task
+from qbayes.tasks import TaskLike, named_task
 from qbayes.training.checkpoint import Checkpoint, CheckpointLike
 from qbayes.training.loop import Loop
 from qbayes.training.progress import TrainingProgress
@@ -30,7 +30,7 @@ from qbayes.training.progress import TrainingProgress
 
 def quantize(
     posterior: NetworkPosterior,
-    task: Task,
+    task: TaskLike,
     precision: PrecisionLike = "W8A8",
     finetuning: FineTuning | None = None,
     *,
@@ -65,7 +65,9 @@ def quantize(
     Returns:
         A quantised posterior. ``lower`` makes a program of it.
     """
-    job = QuantizeJob(posterior, task, Precision.parse(precision), finetuning or FineTuning(), seed)
+    job = QuantizeJob(
+        posterior, named_task(task), Precision.parse(precision), finetuning or FineTuning(), seed
+    )
     return quantize_members(job, device=device, checkpoint=checkpoint, progress=progress)
 
 
