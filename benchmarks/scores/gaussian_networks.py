@@ -54,12 +54,12 @@ def three_sigma(weights: GaussianWeights) -> None:
 def squares(weights: GaussianWeights) -> None:
     """As ours, but errors that go together count like others; a noise of its own leaves the plain rule."""
     plain = weights.quantizer.scale.detach().clone()
-    alone = drawn_grid.drawn_errors
+    alone = drawn_grid.errors_of_draws
 
     def errors(mean: Tensor, sigma: Tensor, coded: Tensor, scales: Tensor, **more: int) -> Tensor:
         return alone(mean, sigma, coded, scales, together=0.0, **more)
 
-    with mock.patch.object(drawn_grid, "drawn_errors", errors):
+    with mock.patch.object(drawn_grid, "errors_of_draws", errors):
         ours(weights)
     if not weights.keeps_noise():
         weights.quantizer.scale.detach().copy_(plain)

@@ -29,7 +29,7 @@ from torch import Tensor
 import qbayes as qb
 from qbayes.errors import BadInput
 from qbayes.lab.analysis.frame import Frame
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.quant.finetune.job import CALIBRATION_ROWS, network_of
 from qbayes.quant.layers.elementwise import QuantMaskProduct
 from qbayes.quant.network import QuantNetwork
@@ -71,7 +71,7 @@ def products(network: QuantNetwork) -> dict[str, QuantMaskProduct]:
 
 
 def batches(task: qb.Task, seed: int, size: int) -> Iterator[Tensor]:
-    order = torch.Generator().manual_seed(derived_seed(seed, "rows of ranges"))
+    order = torch.Generator().manual_seed(derive_seed(seed, "rows of ranges"))
     for epoch in itertools.count():
         for x, _ in task.training_batches(size, order, torch.device("cpu"), epoch):
             yield x
@@ -113,7 +113,7 @@ def rows(
             progress=False,
         )
         network = network_of(quantized.networks[0])
-        torch.manual_seed(derived_seed(seed, "masks of ranges"))
+        torch.manual_seed(derive_seed(seed, "masks of ranges"))
         if ranges == "batches":
             set_again(network, task, seed)
         elif ranges == "followed":

@@ -55,7 +55,7 @@ def kept(weights: GaussianWeights) -> float:
     """The share of the variance that the weights' own grid keeps, on average over the channels."""
     step, _ = weights.quantizer.grid()
     codes: Tensor = weights._variance(step.expand(len(weights.weight_mean)), with_mean=True)  # pyright: ignore[reportPrivateUsage]
-    wanted = weights._wanted(weights.weight_sigma.flatten(1).double())  # pyright: ignore[reportPrivateUsage]
+    wanted = weights._ideal_scale(weights.weight_sigma.flatten(1).double())  # pyright: ignore[reportPrivateUsage]
     return float((step.double().square() * codes).sum() / wanted.sum())
 
 

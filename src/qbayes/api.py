@@ -25,7 +25,7 @@ from qbayes.quant.finetune.quantize import quantize
 from qbayes.quant.lower import lower
 from qbayes.quant.mixed.assign import Assignment, BitBudget, assign_bits
 from qbayes.quant.precision import Precision
-from qbayes.quant.prepare import prepare, requantised
+from qbayes.quant.prepare import prepare, prepare_again
 from qbayes.tasks import Task, load_task
 from qbayes.training.budget import Budget, recipe
 from qbayes.training.checkpoint import Checkpoint
@@ -75,4 +75,4 @@ __all__ = [
 
 def load_posterior(folder: str | Path, network: nn.Module | None = None) -> NetworkPosterior:
     """Read a saved posterior, float or quantised; one's own ``network`` is given here, ours are rebuilt."""
-    return _load_posterior(folder, REBUILT if network is None else network, requantised)
+    return _load_posterior(folder, REBUILT if network is None else network, prepare_again)

@@ -59,7 +59,7 @@ def dense(x: Tensor, rows: int = 1) -> bool:
     return rows == 1 or x.stride(0) * rows == filled
 
 
-def laid_out(t: Tensor, like: Tensor) -> Tensor:
+def lay_out(t: Tensor, like: Tensor) -> Tensor:
     """``t`` in the order of ``like``'s memory, and aligned: a kernel has no variant for what is not."""
     if t.stride() == like.stride() and t.data_ptr() % ALIGNMENT == 0:
         return t

@@ -156,10 +156,10 @@ def check_names(title: str, given: Iterable[str], known: Iterable[str]) -> None:
     for name in given:
         if name in known:
             continue
-        raise renamed(name, known) or unknown_name(f"option of {title}", name, known)
+        raise refuse_old_name(name, known) or unknown_name(f"option of {title}", name, known)
 
 
-def renamed(name: str, known: Iterable[str]) -> BadInput | None:
+def refuse_old_name(name: str, known: Iterable[str]) -> BadInput | None:
     """The error for a name that was replaced by one of ``known``; None for any other name."""
     now = RENAMED.get(name)
     if now is None or now not in known:

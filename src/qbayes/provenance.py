@@ -80,7 +80,7 @@ def commit_of(package: Path) -> str:
             return head + (_DIRTY if changed else "")
     if any((folder / ".git").exists() for folder in package.parents[:2]):
         return "unknown"
-    return _installed() or f"release {versions()['qbayes']}"
+    return _commit_of_installation() or f"release {versions()['qbayes']}"
 
 
 def _git(folder: Path, *words: str) -> str | None:
@@ -101,7 +101,7 @@ def _git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _installed() -> str | None:
+def _commit_of_installation() -> str | None:
     """The commit that pip installed from, where it was a repository's (PEP 610)."""
     try:
         found = importlib.metadata.distribution("qbayes").read_text("direct_url.json")

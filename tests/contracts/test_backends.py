@@ -157,7 +157,7 @@ def test_auto_is_the_fast_one_of_the_device_or_the_exact_one(monkeypatch: pytest
     assert choose("auto", program, CPU).name == "reference"
     assert set(able(program, CUDA)) == ({"reference", "triton"} if needs.ON_GPU else {"reference"})
     # only the choice counts: constants stay where they are, as there may be no GPU to hold them.
-    monkeypatch.setattr(Backend, "_placed", lambda self, constants: constants)
+    monkeypatch.setattr(Backend, "_place", lambda self, constants: constants)
     for reason, taken in ((None, "triton"), ("no compiler here", "reference")):
         found = classmethod(lambda cls, program, device, reason=reason: reason)
         monkeypatch.setattr(BACKENDS["triton"], "why_not", found)

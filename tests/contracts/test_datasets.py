@@ -25,7 +25,7 @@ from qbayes.tasks import datasets as registry_folder
 from qbayes.tasks.dataset import MissingFile
 from qbayes.tasks.datasets.cifar10 import read_records
 from qbayes.tasks.datasets.svhn import read_mat
-from qbayes.tasks.files.download import bundled_file, bundled_table
+from qbayes.tasks.files.download import file_of_scikit_learn, table_of_scikit_learn
 from qbayes.tasks.files.idx import read_idx_images
 from qbayes.tasks.files.mat import read_arrays
 
@@ -117,7 +117,7 @@ def test_members_say_what_they_are(name: str) -> None:
         kind, _, digits = file.checksum.partition(":")
         assert len(digits) == {"md5": 32, "sha256": 64}[kind]
         assert int(digits, 16) >= 0
-        assert file.published().startswith("http")
+        assert file.publisher().startswith("http")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -371,20 +371,22 @@ def test_bundled_sets_are_what_scikit_learn_loads() -> None:
     """Its files are read without it; the numbers and pictures are those of its own loaders."""
     sklearn = needs.package("sklearn.datasets")
     images, digits = sklearn.load_digits(return_X_y=True)
-    table = bundled_table("digits", ",")
+    table = table_of_scikit_learn("digits", ",")
     assert np.array_equal(table[:, :-1], images)
     assert np.array_equal(table[:, -1], digits)
     x, y = sklearn.load_diabetes(return_X_y=True, scaled=False)
-    assert np.array_equal(bundled_table("diabetes_data_raw"), x)
-    assert np.array_equal(bundled_table("diabetes_target"), y)
-    pictures = [np.asarray(Image.open(bundled_file(f"images/{name}.jpg"))) for name in ("china", "flower")]
+    assert np.array_equal(table_of_scikit_learn("diabetes_data_raw"), x)
+    assert np.array_equal(table_of_scikit_learn("diabetes_target"), y)
+    pictures = [
+        np.asarray(Image.open(file_of_scikit_learn(f"images/{name}.jpg"))) for name in ("china", "flower")
+    ]
     for ours, theirs in zip(pictures, sklearn.load_sample_images().images, strict=True):
         assert np.array_equal(ours, theirs)
 
 
 def test_a_bundled_file_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingFile, match=r"data/iris2\.csv\.gz"):
-        bundled_table("iris2")
+        table_of_scikit_learn("iris2")
     monkeypatch.setattr("qbayes.tasks.files.download.find_spec", lambda package: None)
     with pytest.raises(MissingFile, match="in this environment"):
         load_task("digits")

@@ -154,7 +154,7 @@ class QuantMagnitude(Requantised):
     """Its fake-quantised layer."""
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.finished(x.abs())
+        return self.finish(x.abs())
 
     def unit(self, *spans: Span) -> Tensor:
         return spans[0][1].double()
@@ -165,8 +165,8 @@ class QuantMagnitude(Requantised):
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         constants = self.constants(x)
-        steps = x.centred.double().abs() * real_multiplier(constants, x.codes.ndim)
-        return self.coded(steps, constants)
+        steps = x.offsets.double().abs() * real_multiplier(constants, x.codes.ndim)
+        return self.to_codes(steps, constants)
 
     def lower(self, names: Names) -> Op:
         return MagnitudeOp(*names)

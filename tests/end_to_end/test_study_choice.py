@@ -18,7 +18,7 @@ from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.run import Outcome
 from qbayes.lab.study.store.store import Store
 from qbayes.posterior.storage.save import load_posterior
-from qbayes.tasks.base import fixed_split
+from qbayes.tasks.base import split_rows
 
 STUDY = """
 [run]
@@ -49,7 +49,7 @@ def write_data(folder: Path, garbage: bool = False) -> Path:
     x = noise.normal(size=(ROWS, 3))
     y = x @ [1.0, -2.0, 0.5] + 0.1 * noise.normal(size=ROWS)
     if garbage:
-        _, test = fixed_split(ROWS, 0, splits=20)
+        _, test = split_rows(ROWS, 0, splits=20)
         y[test], x[test] = 1e6 * noise.normal(size=len(test)), 1e3
     (folder / "uci" / "mine").mkdir(parents=True)
     np.savetxt(folder / "uci" / "mine" / "data.txt", np.column_stack([x, y]))

@@ -42,13 +42,13 @@ def tiny_fixture(tmp_path: Path) -> Source:
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is compiled from here on."""
     seen: list[str] = []
-    build = library._built
+    build = library._build
 
     def noted(source: Source, *rest: object) -> bytes:
         seen.append(source.name)
         return build(source, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(library, "_built", noted)
+    monkeypatch.setattr(library, "_build", noted)
     return seen
 
 

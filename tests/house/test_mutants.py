@@ -21,7 +21,7 @@ CASE = Case(MUTATION, tuple(timed.Test(file, 1.0, 0) for file in FILES))
     ("file", "old", "about_it"),
     [
         ("integer/ops/base.py", "def reach(", "tests/unit/test_bounds.py"),
-        ("integer/structure/op_record.py", "def packed_bytes(", "tests/unit/test_bitpack.py"),
+        ("integer/structure/op_record.py", "def bytes_packed(", "tests/unit/test_bitpack.py"),
         ("metrics/detection.py", "def fpr95(", "tests/unit/test_metrics_detection.py"),
     ],
 )

@@ -21,7 +21,7 @@ from qbayes.export.onnx import Options, export_onnx, open_exported
 from qbayes.export.onnx.noise import ROWS, noise_sites
 from qbayes.export.onnx.program_draws import MemberDraws
 from qbayes.integer.arithmetic.epsilon_table import epsilon_table
-from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import rescale, round_shift
 from qbayes.integer.onnx.dialect import dialect_of
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.runtimes import open_model
@@ -44,7 +44,7 @@ class Watched(MemberDraws):
     """Remembers the tensors that hold the noise of each op."""
 
     def _drawn(self, g: Graph, op: Op, *rest: Any) -> dict[str, str]:
-        found = super()._drawn(g, op, *rest)
+        found = super()._draw(g, op, *rest)
         for kind, tensor in found.items():
             SEEN[f"{op.name}:{kind}"] = tensor
         return found
@@ -92,7 +92,7 @@ def exact_moments(op: Weighted, constants: dict[str, Tensor]) -> tuple[Tensor, T
     elif op.weights.grids == 0:
         of_mean, of_noise = constants["mix"].long()
         total = (mean - int(constants["mean_zero"])) * of_mean + codes * of_noise
-        mixed = int(constants["weight_zero"]) + rounded_shift(total, constants["mix_shift"].long())
+        mixed = int(constants["weight_zero"]) + round_shift(total, constants["mix_shift"].long())
         codes = mixed.clamp(low, high)
     first = codes.double() @ share
     return first, (codes.double() ** 2) @ share - first**2

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from qbayes.errors import BadFile, BadInput
-from qbayes.integer.structure.op_record import code_range, code_type, pack, packed_bytes, unpack
+from qbayes.integer.structure.op_record import bytes_packed, code_range, code_type, pack, unpack
 
 WIDTHS = st.tuples(st.integers(1, 32), st.booleans())
 
@@ -22,7 +22,7 @@ def test_exact_round_trip(data: st.DataObject, width: tuple[int, bool], length: 
     values = data.draw(arrays.arrays(np.int64, length, elements=st.integers(low, high)))
     codes = torch.from_numpy(values)
     packed = pack(codes, bits, signed)
-    assert len(packed) == packed_bytes(length, bits)
+    assert len(packed) == bytes_packed(length, bits)
     found = unpack(packed, length, bits, signed)
     assert found.dtype == code_type(bits, signed)
     assert torch.equal(found.to(torch.int64), codes)
@@ -42,7 +42,7 @@ def test_the_stream_is_one_number(bits: int, values: list[int]) -> None:
     """Independent of vectorising: the stream is Σ code_i · 2^(i·n), little endian."""
     codes = [value % (1 << bits) for value in values]
     number = sum(code << bits * place for place, code in enumerate(codes))
-    expected = number.to_bytes(packed_bytes(len(codes), bits), "little")
+    expected = number.to_bytes(bytes_packed(len(codes), bits), "little")
     assert pack(torch.tensor(codes, dtype=torch.int64), bits, False) == expected
 
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_packed() -> None:
         pack(torch.tensor([True]), 1, False)
     for bits in (0, 33, -1):
         with pytest.raises(BadInput, match="1 to 32 bits"):
-            packed_bytes(1, bits)
+            bytes_packed(1, bits)
 
 
 def test_only_one_way_to_write_a_code() -> None:

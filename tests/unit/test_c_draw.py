@@ -18,10 +18,10 @@ import needs
 import qbayes as qb
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.reparametrize import c_draw, draw
-from qbayes.posterior.reparametrize.c_draw import CompiledDraw, CompiledSquare, compiled_draws, draw_normals
-from qbayes.posterior.reparametrize.draw import LEAST_VARIANCE, reparametrised, squared
+from qbayes.posterior.reparametrize.c_draw import CompiledDraw, CompiledSquare, draw_kernels, draw_normals
+from qbayes.posterior.reparametrize.draw import LEAST_VARIANCE, reparametrise, square_values
 
-needs_kernels = needs.unless(compiled_draws(), needs.COMPILER)
+needs_kernels = needs.unless(draw_kernels(), needs.COMPILER)
 
 SHAPES = [(1,), (17,), (3, 5, 4, 6), (2, 24, 9, 9), (70, 1000)]
 
@@ -181,13 +181,13 @@ def test_vmap_and_tensors_of_other_types_stay_with_torch(monkeypatch: pytest.Mon
     monkeypatch.setattr(CompiledDraw, "apply", refuse)
     monkeypatch.setattr(CompiledSquare, "apply", refuse)
     x = torch.randn(3, 4)
-    y = torch.vmap(lambda one: reparametrised(one, squared(one), one))(x)
+    y = torch.vmap(lambda one: reparametrise(one, square_values(one), one))(x)
     assert torch.allclose(y, x + x.abs() * x)
     wide = x.double()
-    assert torch.allclose(reparametrised(wide, squared(wide), wide), wide + wide.abs() * wide)
+    assert torch.allclose(reparametrise(wide, square_values(wide), wide), wide + wide.abs() * wide)
     # neither do tensors with gaps, nor those that lie differently.
     gap = torch.randn(6, 8)[:, ::2]
-    assert torch.equal(squared(gap), gap * gap)
+    assert torch.equal(square_values(gap), gap * gap)
     monkeypatch.undo()
     square = torch.rand(4, 4)
     assert not c_draw.can_draw(square, square.t(), square)

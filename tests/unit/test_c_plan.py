@@ -13,7 +13,7 @@ import needs
 from handmade.programs import Maker, every_op
 from qbayes.errors import BadFile, BadInput
 from qbayes.export import TARGETS, make_target
-from qbayes.export.c.data import STRUCT_BYTES, check_name, renamed
+from qbayes.export.c.data import STRUCT_BYTES, check_name, rename_prefix
 from qbayes.export.c.plan import Need, arrange, live, steps_of
 from qbayes.export.c.sizes import CODE_BYTES, parse_bytes, size_of
 from qbayes.export.targets.c import RUNTIME, CTarget
@@ -121,7 +121,7 @@ def test_names_that_are_no_identifiers_are_refused(name: str) -> None:
 
 def test_a_template_is_renamed_where_it_names_the_network() -> None:
     text = '#include "network.h"\nint network_init(void); /* a network is */ NETWORK_OK'
-    assert renamed(text, "net2") == '#include "net2.h"\nint net2_init(void); /* a network is */ NET2_OK'
+    assert rename_prefix(text, "net2") == '#include "net2.h"\nint net2_init(void); /* a network is */ NET2_OK'
 
 
 def test_names_of_layers_cannot_leave_their_comment(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from qbayes.integer.ops import Linear, Weighted, Weights
 from qbayes.integer.program import Program
 from qbayes.integer.structure.cost import cost
 from qbayes.integer.structure.noise_variance import variance_ratio
-from qbayes.integer.structure.op_record import packed_bytes
+from qbayes.integer.structure.op_record import bytes_packed
 
 Make = Callable[..., Program]
 
@@ -27,7 +27,7 @@ def test_costs_of_a_classifier(make_program: Make) -> None:
     assert (conv.bit_operations, noisy.bit_operations) == (conv.macs * 4 * 8, noisy.macs * 3 * 7)
     assert (noisy.weight_bits, conv.weight_bits, found["add"].weight_bits) == ((3, 5), (4,), ())
     # 72 codes of μ at 3 bits and of σ at 5; 4 channels of bias, three multipliers and two shifts; the clamp
-    assert noisy.bytes == 27 + 45 + 4 * 4 * 4 + 2 * packed_bytes(4, 6) + 2
+    assert noisy.bytes == 27 + 45 + 4 * 4 * 4 + 2 * bytes_packed(4, 6) + 2
     assert found["drop"].bytes == found["drop"].macs == 0
     assert {name for name, op in found.items() if op.once} == {"conv"}
 

@@ -13,11 +13,11 @@ from fine_tuned import plain_job, tuning
 from qbayes.errors import BadInput
 from qbayes.posterior.likelihood import Categorical, Gaussian
 from qbayes.posterior.network import NetworkPosterior
-from qbayes.quant.finetune.distill import Imitation, Taught, cast_once, mixed, student_state
+from qbayes.quant.finetune.distill import Imitation, Taught, cast_once, mix_rows, student_state
 from qbayes.quant.finetune.job import QuantizeJob, network_of
 from qbayes.quant.finetune.quantize import quantize_members
 from qbayes.quant.finetune.stacked import quantize_stacked
-from qbayes.quant.prepare import quantised_module
+from qbayes.quant.prepare import prepare_module
 
 METHODS: dict[str, dict[str, Any]] = {
     "pointwise": {},
@@ -70,7 +70,7 @@ def test_before_rounding_the_student_draws_what_the_teacher_draws(method: str, n
     task = qb.load_task("digits")
     plain = Normalised() if network == "normalised" else qb.network("lenet", task)
     posterior = fitted(method, plain, task)
-    student = quantised_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
+    student = prepare_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
     for _, quantizer in network_of(student).quantizers():
         quantizer.quantizing = False
     pair = Taught(student, copy.deepcopy(posterior.networks[0])).train()
@@ -89,7 +89,7 @@ def test_before_rounding_the_student_draws_what_the_teacher_draws(method: str, n
 def test_only_the_student_learns_and_the_teacher_keeps_its_running_means() -> None:
     task = qb.load_task("digits")
     posterior = fitted("mcd", Normalised(), task)
-    student = quantised_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
+    student = prepare_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
     pair = Taught(student, copy.deepcopy(posterior.networks[0])).train()
     before = {name: value.clone() for name, value in pair.teacher.state_dict().items()}
     x, y = next(task.batches("train", 16))
@@ -130,7 +130,7 @@ def test_factors_that_are_cast_once_teach_what_autocast_teaches(method: str) -> 
 
 def test_blended_rows_lie_between_a_row_and_the_one_before() -> None:
     x = torch.randn(400, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    found = mixed(x, 0.5)
+    found = mix_rows(x, 0.5)
     assert found.stride() == x.stride()
     before = x.roll(1, 0)
     # u from each row's numbers, which must all say the same: (x' − x) / (x₋₁ − x).
@@ -141,15 +141,15 @@ def test_blended_rows_lie_between_a_row_and_the_one_before() -> None:
     # of 400 rows half are left alone, up to five deviations of 10; the others' u is uniform: mean ½.
     assert abs(kept - 200) < 50
     assert part[part > 0].mean() == pytest.approx(0.5, abs=5 * 12**-0.5 / 200**0.5)
-    assert torch.equal(mixed(x, 0.0), x)
+    assert torch.equal(mix_rows(x, 0.0), x)
     rows = torch.arange(6.0).view(3, 2)
-    assert (mixed(rows, 1.0) != rows).any(1).all()
+    assert (mix_rows(rows, 1.0) != rows).any(1).all()
 
 
 def test_teacher_and_student_see_the_same_mixed_rows() -> None:
     task = qb.load_task("digits")
     posterior = fitted("pointwise", Normalised(), task)
-    student = quantised_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
+    student = prepare_module(posterior.networks[0], task.signature.input_shape, qb.Precision())
     for _, quantizer in network_of(student).quantizers():
         quantizer.quantizing = False
     pair = Taught(student, copy.deepcopy(posterior.networks[0]), mixup=0.5).train()

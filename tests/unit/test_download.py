@@ -276,7 +276,7 @@ def test_offline_the_error_names_files_places_and_checksums(
     for file in DATASETS[name].files:
         assert str(tmp_path / name / file.path) in str(caught.value)
         assert file.checksum.partition(":")[2] in str(caught.value)
-        assert file.published() in str(caught.value)
+        assert file.publisher() in str(caught.value)
 
 
 @pytest.mark.parametrize("name", WITH_FILES)

@@ -10,7 +10,7 @@ import qbayes as qb
 from qbayes import noise
 from qbayes.integer.arithmetic.epsilon_table import epsilon_scale, epsilon_table
 from qbayes.posterior.sites import Site, place_sites
-from qbayes.quant.layers.drawn_grid import drawn_candidates, drawn_errors, drawn_scale, noise_table
+from qbayes.quant.layers.drawn_grid import candidates_for_draws, errors_of_draws, noise_table, scale_for_draws
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.layers.weighted import QuantWeighted
 from qbayes.quant.network import QuantNetwork
@@ -60,8 +60,8 @@ def test_the_expected_error_is_that_of_the_integer_codes(
 ) -> None:
     mean, sigma, coded = weights(share, bits)
     limit = 2 ** (bits - 1) - 1
-    scales = drawn_candidates(mean, sigma, mean.abs().amax(1) / limit, limit=limit)[:, ::6]
-    got = drawn_errors(mean, sigma, coded, scales, limit=limit, noise_bits=noise_bits)
+    scales = candidates_for_draws(mean, sigma, mean.abs().amax(1) / limit, limit=limit)[:, ::6]
+    got = errors_of_draws(mean, sigma, coded, scales, limit=limit, noise_bits=noise_bits)
     true = [enumerated(mean, sigma, coded, scale, limit, noise_bits)[0] for scale in scales.unbind(1)]
     torch.testing.assert_close(got, torch.stack(true, 1), rtol=left_out, atol=0)
 
@@ -70,7 +70,7 @@ def test_without_clipping_the_expected_error_is_exact() -> None:
     """Grids so wide that nothing is clipped, σ without a rounding error, ε nearly so: nothing is left out."""
     mean, sigma, _ = weights(0.2, 8)
     scales = torch.tensor([[0.05, 0.1, 0.2]]).expand(ROWS, 3)
-    got = drawn_errors(mean, sigma, sigma, scales, limit=127, noise_bits=8)
+    got = errors_of_draws(mean, sigma, sigma, scales, limit=127, noise_bits=8)
     true = [enumerated(mean, sigma, sigma, scale, 127, 8)[0] for scale in scales.unbind(1)]
     torch.testing.assert_close(got, torch.stack(true, 1), rtol=3e-3, atol=0)
 
@@ -94,13 +94,13 @@ def test_the_scale_is_that_of_the_least_error_among_the_candidates(bits: int) ->
     mean, sigma, coded = weights(0.3, bits)
     limit = 2 ** (bits - 1) - 1
     plain = mean.abs().amax(1) / limit
-    found = drawn_scale(mean, sigma, coded, plain, limit=limit, noise_bits=8)
-    scales = drawn_candidates(mean, sigma, plain, limit=limit)
+    found = scale_for_draws(mean, sigma, coded, plain, limit=limit, noise_bits=8)
+    scales = candidates_for_draws(mean, sigma, plain, limit=limit)
     true = torch.stack([enumerated(mean, sigma, coded, scale, limit, 8)[0] for scale in scales.unbind(1)], 1)
     got, _ = enumerated(mean, sigma, coded, found, limit, 8)
     # errors are known to a twentieth, and so is the least of them.
     assert bool((got <= 1.05 * true.amin(1)).all())
-    errors = drawn_errors(mean, sigma, coded, scales, limit=limit, noise_bits=8)
+    errors = errors_of_draws(mean, sigma, coded, scales, limit=limit, noise_bits=8)
     torch.testing.assert_close(found, scales.gather(1, errors.argmin(1)[:, None])[:, 0], rtol=1e-5, atol=0)
 
 
@@ -108,17 +108,17 @@ def test_the_scale_is_that_of_the_least_error_among_the_candidates(bits: int) ->
 def test_the_scale_grows_with_the_weights(size: float) -> None:
     mean, sigma, coded = weights(0.3, 8)
     plain = mean.abs().amax(1) / 127
-    one = drawn_scale(mean, sigma, coded, plain, limit=127, noise_bits=8)
-    other = drawn_scale(mean * size, sigma * size, coded * size, plain * size, limit=127, noise_bits=8)
+    one = scale_for_draws(mean, sigma, coded, plain, limit=127, noise_bits=8)
+    other = scale_for_draws(mean * size, sigma * size, coded * size, plain * size, limit=127, noise_bits=8)
     torch.testing.assert_close(other / size, one, rtol=1e-5, atol=0)
 
 
 def test_one_scale_for_all_rows_adds_their_errors() -> None:
     mean, sigma, coded = weights(0.3, 8)
     plain = mean.abs().max() / 127
-    found = drawn_scale(mean, sigma, coded, plain, limit=127, noise_bits=8)
-    scales = drawn_candidates(mean.reshape(1, -1), sigma.reshape(1, -1), plain[None], limit=127)
-    errors = drawn_errors(mean, sigma, coded, scales.expand(ROWS, -1), limit=127, noise_bits=8).sum(0)
+    found = scale_for_draws(mean, sigma, coded, plain, limit=127, noise_bits=8)
+    scales = candidates_for_draws(mean.reshape(1, -1), sigma.reshape(1, -1), plain[None], limit=127)
+    errors = errors_of_draws(mean, sigma, coded, scales.expand(ROWS, -1), limit=127, noise_bits=8).sum(0)
     assert found.shape == ()
     torch.testing.assert_close(found, scales[0, errors.argmin()], rtol=1e-5, atol=0)
 
@@ -128,7 +128,7 @@ def test_inputs_like_the_means_ask_for_more_room() -> None:
     mean, sigma, coded = weights(0.3, 4)
     grid = torch.linspace(0.7, 1.6, 40)[None] * mean.abs().amax(1, keepdim=True) / 7
     ends = [
-        drawn_errors(mean, sigma, coded, grid, limit=7, noise_bits=8, together=share).argmin(1)
+        errors_of_draws(mean, sigma, coded, grid, limit=7, noise_bits=8, together=share).argmin(1)
         for share in (0.0, 1.0)
     ]
     assert bool((ends[0] <= ends[1]).all())
@@ -183,7 +183,7 @@ def test_draws_have_the_expected_error() -> None:
     wanted = mean.double() + sigma.double() * epsilon.double().reshape(codes.shape)
     got = (codes * scale.double()[:, None] - wanted).square().mean(0).sum(1)
     coded = held.sigma_codes() * held.sigma_quantizer.grid()[0].reshape(-1, 1)
-    errors = drawn_errors(mean, sigma, coded, scale[:, None], limit=127, noise_bits=8)[:, 0]
+    errors = errors_of_draws(mean, sigma, coded, scale[:, None], limit=127, noise_bits=8)[:, 0]
     torch.testing.assert_close(got, errors, rtol=0.05, atol=0)
 
 
@@ -203,7 +203,7 @@ def test_where_the_noise_has_a_grid_of_its_own_the_means_err_least(bits: int, sh
     _, held = network(16, share, qb.Precision(weight=bits))
     assert int(held.grids) == 2
     mean, none, plain = held.weight_mean.detach(), torch.zeros(3, 16), plain_scale(held)
-    scales = drawn_candidates(mean, none, plain, limit=held.limit)
+    scales = candidates_for_draws(mean, none, plain, limit=held.limit)
     true = [enumerated(mean, none, none, scale, held.limit, 8)[0] for scale in scales.unbind(1)]
     got, _ = enumerated(mean, none, none, held.quantizer.grid()[0].detach(), held.limit, 8)
     torch.testing.assert_close(got, torch.stack(true, 1).amin(1), rtol=1e-4, atol=0)

@@ -50,7 +50,7 @@ def run(out: Quantizer, limits: Limits, x: Tensor, bias: Tensor | None, g: Tenso
         patch.setattr(quantizer, "can_fuse", lambda *given: False)
         patch.setattr(epilogue, "on_a_gpu", lambda x: True)
         axis = 1 if x.ndim == 4 else -1
-        y = layer(out, limits).finished(x, bias, axis)
+        y = layer(out, limits).finish(x, bias, axis)
         y.backward(g)
     assert x.grad is not None
     return y.detach(), x.grad, None if bias is None else bias.grad, out.scale.grad
@@ -146,7 +146,7 @@ def test_a_bias_along_another_axis_is_added_plainly(
     monkeypatch.setattr(quantizer, "can_finish", lambda *given: pytest.fail("the kernel adds along axis 1"))
     x, bias = torch.randn(shape, device=DEVICE), torch.randn(shape[-1], device=DEVICE)
     out = made(8, scale=0.01)
-    assert torch.equal(layer(out, RELU).finished(x, bias, -1), out(torch.relu(x + bias)))
+    assert torch.equal(layer(out, RELU).finish(x, bias, -1), out(torch.relu(x + bias)))
 
 
 def test_what_is_not_served_is_left_alone() -> None:
@@ -159,7 +159,7 @@ def test_what_is_not_served_is_left_alone() -> None:
     torch.vmap(lambda one: one + epilogue.can_finish(one, None, *where))(torch.randn(2, 2, 3, 4, 4))
     out.observing, out.follows = True, True
     assert out.finish(x, None, relu=True) is None, "the range is to see what passes"
-    plain = layer(out, RELU).finished(x.to(DEVICE), torch.ones(3, device=DEVICE))
+    plain = layer(out, RELU).finish(x.to(DEVICE), torch.ones(3, device=DEVICE))
     assert plain.shape == x.shape
 
 
@@ -170,5 +170,5 @@ def test_a_layer_on_a_gpu_takes_the_kernel(monkeypatch: pytest.MonkeyPatch) -> N
     real = epilogue.FusedFinish.apply
     monkeypatch.setattr(epilogue.FusedFinish, "apply", lambda *given: (calls.append(True), real(*given))[1])
     x = torch.randn(2, 8, 4, 4, device=DEVICE).contiguous(memory_format=torch.channels_last)
-    layer(made(), RELU).finished(x, torch.ones(8, device=DEVICE))
+    layer(made(), RELU).finish(x, torch.ones(8, device=DEVICE))
     assert calls

@@ -23,7 +23,7 @@ from qbayes.integer.arithmetic.epsilon_table import (
     epsilon_codes,
     epsilon_scale,
     epsilon_table,
-    sampled_codes,
+    sample_codes,
 )
 from qbayes.integer.arithmetic.fixed_point import fixed_point
 from qbayes.noise import c_kernel
@@ -165,7 +165,7 @@ def test_sampled_codes_follow_their_equation(data: st.DataObject) -> None:
     scaling = (torch.tensor(m, dtype=torch.int32), torch.tensor(s, dtype=torch.uint8))
 
     def sample(threads: int) -> list[int]:
-        codes = sampled_codes(
+        codes = sample_codes(
             chosen_mean, sigma, *scaling, limits, bits=bits, seed=seed, site=9, draw=draw, threads=threads
         )
         assert codes.dtype == torch.int8
@@ -194,7 +194,7 @@ def test_ranges_may_be_cut_anywhere(cuts: list[int], row: int) -> None:
     m = torch.randint(-(2**31) + 1, 2**31, (shape[0],), generator=generator).int()
     s = torch.randint(34, 44, (shape[0],), generator=generator).to(torch.uint8)
     arguments = (mean, sigma, m, s, (-127, 127))
-    whole = sampled_codes(*arguments, bits=8, seed=3, site=1, draw=2)
+    whole = sample_codes(*arguments, bits=8, seed=3, site=1, draw=2)
     parts = torch.full(shape, 99, dtype=torch.int8)
     fill = kernel.sampler(parts, *arguments, epsilon_table(8), 3, 1, 2)
     ends = sorted({0, count, *(cut for cut in cuts if cut < count)})
@@ -213,7 +213,7 @@ def test_sampled_weights_have_their_mean_and_deviation() -> None:
     mean = torch.full((2, count), mean_code, dtype=torch.int8)
     wanted = torch.tensor([10.0, 3.0], dtype=torch.float64)  # deviations in steps of the weight
     m, s = fixed_point(wanted / sigma_code * epsilon_scale(8))
-    drawn = sampled_codes(mean, sigma, m, s, (-127, 127), bits=8, seed=1, site=4, draw=0).double()
+    drawn = sample_codes(mean, sigma, m, s, (-127, 127), bits=8, seed=1, site=4, draw=0).double()
     for row, deviation in zip(drawn, wanted.tolist(), strict=True):
         # rounding to a step adds 1/12 of variance.
         spread = math.sqrt(deviation**2 + 1 / 12)

@@ -21,7 +21,7 @@ from qbayes.metrics import (
     metric,
     regression,
 )
-from qbayes.metrics.choice import chosen
+from qbayes.metrics.choice import choose_rows
 from qbayes.metrics.evaluate import Predicts
 from qbayes.posterior.likelihood import Categorical
 from qbayes.posterior.predictive import CategoricalPredictive, GaussianPredictive, Predictive
@@ -309,7 +309,7 @@ def test_chosen_rows_are_scored_as_a_test_set_of_their_own(batch_size: int) -> N
     """Under every shift, and without: the same rows, the same noise."""
     task, posterior = image_task(), ImagePosterior()
     some = evaluate(posterior, task, DRAWS, batch_size=batch_size, confusion=False, shift_rows=30)
-    alone = evaluate(posterior, only(task, chosen(70, 30)), DRAWS, confusion=False)
+    alone = evaluate(posterior, only(task, choose_rows(70, 30)), DRAWS, confusion=False)
     assert some.shifted.keys() == alone.shifted.keys()
     for name, levels in alone.shifted.items():
         for level, numbers in levels.items():
@@ -325,7 +325,7 @@ def test_chosen_confusion_rows_are_scored_alone() -> None:
     task, posterior = image_task(), ImagePosterior()
     each: dict[str, Tensor] = {}
     some = evaluate(posterior, task, DRAWS, shifts=False, ood_rows=10, each_row=each)
-    x, confusing = whole(task)[0], next(iter(task.confusion_batches(100)))[chosen(25, 10)]
+    x, confusing = whole(task)[0], next(iter(task.confusion_batches(100)))[choose_rows(25, 10)]
     inside, outside = posterior.predict(x, DRAWS), posterior.predict(confusing, DRAWS)
     assert some.confusion["auroc"] == detection.auroc(inside.entropy, outside.entropy)
     assert some.confusion["entropy"] == pytest.approx(outside.entropy.mean().item())
@@ -349,15 +349,15 @@ def test_all_rows_are_a_choice_too_and_no_choice_leaves_no_trace() -> None:
 
 def test_a_choice_does_not_follow_the_order_of_the_rows() -> None:
     there, rows = 10_000, 1_000
-    kept = chosen(there, rows)
+    kept = choose_rows(there, rows)
     assert kept.tolist() == sorted(set(kept.tolist()))
     assert (len(kept), int(kept.min()) >= 0, int(kept.max()) < there) == (rows, True, True)
-    assert set(chosen(there, 100).tolist()) <= set(kept.tolist())
+    assert set(choose_rows(there, 100).tolist()) <= set(kept.tolist())
     # of ten classes, one after the other, each tenth has about a tenth of the choice: eight deviations.
     counts = torch.bincount(kept // 1_000, minlength=10)
     assert (counts - 100).abs().max() < 8 * math.sqrt(1_000 * 0.1 * 0.9 * 0.9)
     # what was published of a choice stays of these rows.
-    assert chosen(1_000, 5).tolist() == FIRST_OF_1000
+    assert choose_rows(1_000, 5).tolist() == FIRST_OF_1000
 
 
 WRONG_ROWS = [

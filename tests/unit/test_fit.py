@@ -18,7 +18,7 @@ from qbayes.networks import build_network
 from qbayes.posterior.base import Posterior
 from qbayes.posterior.sites import point_state
 from qbayes.training.checkpoint import Checkpoint
-from qbayes.training.fit import default_budget, reinitialised
+from qbayes.training.fit import default_budget, reinitialise
 from qbayes.training.loop import Loop
 
 SHORT = Budget(epochs=2, batch_size=16, learning_rate=1e-2)
@@ -93,7 +93,7 @@ def test_chains_are_different_and_reproducible(made: str) -> None:
 def test_the_next_chain_is_initialised_as_the_first_was() -> None:
     """resnet18 starts from He's normal, not from its layers' own uniform."""
     net = build_network("resnet18", (3, 8, 8), 10, width=8)
-    fresh = reinitialised(net)
+    fresh = reinitialise(net)
     first, second = (module.stage3[1].conv2.weight.detach() for module in (net, fresh))
     assert not torch.equal(first, second)
     expected = math.sqrt(2 / (32 * 9))

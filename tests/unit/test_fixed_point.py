@@ -13,7 +13,7 @@ from qbayes.integer.arithmetic.fixed_point import (
     fixed_point,
     real,
     rescale,
-    rounded_shift,
+    round_shift,
     shared_shift,
     shared_shifts,
 )
@@ -107,7 +107,7 @@ def test_shared_shifts_are_those_of_each_column(pairs: list[tuple[float, float]]
 
 @given(st.lists(INT62, min_size=1, max_size=8), st.integers(0, 62))
 def test_rounded_shift_is_half_to_even(values: list[int], shift: int) -> None:
-    got = rounded_shift(torch.tensor(values), shift)
+    got = round_shift(torch.tensor(values), shift)
     assert got.dtype == torch.int64
     assert got.tolist() == [half_even(v, shift) for v in values]
 
@@ -117,7 +117,7 @@ def test_exact_halves_go_to_even(pairs: list[tuple[int, int]]) -> None:
     """``(2k + 1) 2^(s−1) / 2^s = k + ½``, with a shift for each element."""
     halves = torch.tensor([(2 * k + 1) << (s - 1) for k, s in pairs])
     shifts = torch.tensor([s for _, s in pairs], dtype=torch.uint8)
-    got = rounded_shift(halves, shifts)
+    got = round_shift(halves, shifts)
     assert got.tolist() == [k if k % 2 == 0 else k + 1 for k, _ in pairs]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from qbayes import Budget, Task
 from qbayes.errors import BadFile, BadInput, Interrupted, RunFailed
 from qbayes.methods import Method, make_method
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.posterior.likelihood import Outputs
 from qbayes.training.budget import rows_in_epoch, steps_in_epoch
 from qbayes.training.checkpoint import BadCheckpoint, read_checkpoint, write_checkpoint
@@ -394,11 +394,11 @@ def test_steps_are_those_of_the_task(rows: int, batch_size: int, loader: bool) -
 
 def test_derived_seeds_differ_by_purpose() -> None:
     seeds = {
-        derived_seed(0, "order"),
-        derived_seed(0, "noise"),
-        derived_seed(1, "order"),
-        derived_seed("0/1"),
+        derive_seed(0, "order"),
+        derive_seed(0, "noise"),
+        derive_seed(1, "order"),
+        derive_seed("0/1"),
     }
     assert len(seeds) == 4
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert derived_seed(0, "order") == derived_seed(0, "order")
+    assert derive_seed(0, "order") == derive_seed(0, "order")

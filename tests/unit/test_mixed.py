@@ -16,7 +16,7 @@ from qbayes.posterior.storage.save import state_hash
 from qbayes.quant.mixed.assign import with_bits
 from qbayes.quant.mixed.measurement import Measurement
 from qbayes.quant.mixed.places import ACTIVATION, WEIGHT, Place
-from qbayes.quant.mixed.sensitivity import pooled
+from qbayes.quant.mixed.sensitivity import pool_losses
 
 CPU = torch.device("cpu")
 FEW: dict[str, Any] = {"widths": (2, 4, 8), "rows": 64, "draws": 4, "device": "cpu"}
@@ -218,10 +218,10 @@ def test_only_a_float_posterior_has_bits_to_assign() -> None:
 
 def test_losses_are_drawn_half_way_to_the_law_of_rounding() -> None:
     law = {bits: 3.0 * 4.0**-bits for bits in (2, 3, 4, 8)}
-    assert pooled(law) == pytest.approx(law)
+    assert pool_losses(law) == pytest.approx(law)
     # one accident: what is left of it is its root, less what it moves the law by.
     lucky = {**law, 3: law[3] / 16}
-    found = pooled(lucky)
+    found = pool_losses(lucky)
     assert found[3] == pytest.approx(law[3] / 16**0.5 / 16 ** (1 / 8))
     assert found[2] == pytest.approx(law[2] / 16 ** (1 / 8))
-    assert pooled({4: 0.0}) == pytest.approx({4: 1e-12})
+    assert pool_losses({4: 0.0}) == pytest.approx({4: 1e-12})

@@ -27,7 +27,7 @@ from handmade.tiny_library import (  # noqa: F401  (fixtures of these tests)
 )
 from qbayes.integer import c_library as integer_library
 from qbayes.native import library
-from qbayes.native.folder import NoLibrary, opened
+from qbayes.native.folder import NoLibrary, open_folder
 from qbayes.native.library import Source, cache_folder, load
 from qbayes.noise import c_kernel
 
@@ -131,7 +131,7 @@ def test_no_cut_and_no_bit_is_overlooked(cache: Path, tiny: Source, data: st.Dat
     damaged = bytes(some)
     kept.write_bytes(damaged)
     try:
-        with opened(cache) as held:
+        with open_folder(cache) as held:
             assert held.library(kept.name) == (whole if damaged == whole else None)
     finally:
         kept.write_bytes(whole)
@@ -171,13 +171,13 @@ def test_what_is_loaded_is_what_was_checked(
 ) -> None:
     """The file is changed between the check and the loading, and cut off afterwards."""
     load(tiny)
-    opens = library._opened
+    opens = library._open
 
     def late(name: str, content: bytes) -> ctypes.CDLL:
         put_another(cache, tmp_path)
         return opens(name, content)
 
-    monkeypatch.setattr(library, "_opened", late)
+    monkeypatch.setattr(library, "_open", late)
     loaded = load(tiny)
     for path in files_of(cache):
         os.truncate(path, 0)
@@ -276,7 +276,7 @@ def test_a_file_of_others_is_not_read(
     load(tiny)
     kept = files_of(cache)[0]
     me = os.geteuid()
-    with opened(cache) as held:
+    with open_folder(cache) as held:
         assert held.library(kept.name) is not None
         if change == "owner":
             monkeypatch.setattr(os, "geteuid", lambda: me + 1)
@@ -289,7 +289,7 @@ def test_a_folder_is_held_by_its_descriptor(cache: Path, tiny: Source, tmp_path:
     """Another folder in its place, after it was found safe, is not looked at."""
     load(tiny)
     name = files_of(cache)[0].name
-    with opened(cache) as held:
+    with open_folder(cache) as held:
         cache.rename(tmp_path / "moved")
         cache.mkdir()
         assert held.library(name) is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import needs
 from qbayes.errors import BadInput
-from qbayes.integer.arithmetic.fixed_point import rounded_shift
+from qbayes.integer.arithmetic.fixed_point import round_shift
 
 needs.package("onnx")
 needs.package("onnxruntime")
@@ -31,9 +31,7 @@ def rescaled(
 ) -> torch.Tensor:
     g = Graph()
     term = lanes.term(g, [Part(g.input("t", lanes.dtype, ("n", 1)), largest)], integers(m))
-    return run(
-        g, lanes.rounded(g, [term], integers(s), integers(offset)), lanes, {"t": t.astype(lanes.dtype)}
-    )
+    return run(g, lanes.round(g, [term], integers(s), integers(offset)), lanes, {"t": t.astype(lanes.dtype)})
 
 
 channels = st.lists(
@@ -52,7 +50,7 @@ def test_any_multiplier_shift_and_offset(name: str, channels: list[tuple[int, in
     m, s, offset = (list(column) for column in zip(*channels, strict=True))
     t = np.arange(-300, 301, 7).reshape(-1, 1)
     total = torch.from_numpy(t) * torch.tensor(m) + torch.tensor(offset)
-    wanted = rounded_shift(total, torch.tensor(s))
+    wanted = round_shift(total, torch.tensor(s))
     assert torch.equal(rescaled(LANES[name], t, m, s, offset, 300), wanted)
 
 
@@ -70,7 +68,7 @@ def test_nearly_halves_go_where_31_bits_say(name: str, divisor: int) -> None:
     """A mean of six numbers is a half for one sum in six, but for the last bit of its multiplier."""
     t = np.arange(-2000, 2001).reshape(-1, 1)
     multiplier = round((1 << 33) / divisor)
-    wanted = rounded_shift(torch.from_numpy(t) * multiplier, 33)
+    wanted = round_shift(torch.from_numpy(t) * multiplier, 33)
     assert torch.equal(rescaled(LANES[name], t, [multiplier], [33], [0], 2000), wanted)
 
 
@@ -85,10 +83,10 @@ def test_sums_of_31_bits_in_parts(name: str) -> None:
         Part(g.input("l", lanes.dtype, ("n", 1)), 1 << 22),
     ]
     m, s = [987654321, -123456789], [45, 40]
-    steps = lanes.rounded(g, [lanes.term(g, parts, integers(m))], integers(s))
+    steps = lanes.round(g, [lanes.term(g, parts, integers(m))], integers(s))
     found = run(g, steps, lanes, {"h": upper.astype(lanes.dtype), "l": lower.astype(lanes.dtype)})
     total = torch.from_numpy(256 * upper + lower) * torch.tensor(m)
-    assert torch.equal(found, rounded_shift(total, torch.tensor(s)))
+    assert torch.equal(found, round_shift(total, torch.tensor(s)))
 
 
 def test_nothing_times_nothing_is_nothing() -> None:
@@ -101,7 +99,7 @@ def test_a_sum_that_float32_cannot_hold_is_refused() -> None:
     lanes, g = LimbLanes(), Graph()
     parts = [Part(g.input(f"t{at}", np.float32, ("n", 1)), 1 << 23) for at in range(3)]
     with pytest.raises(BadInput, match="below 2\\^24"):
-        lanes.rounded(
+        lanes.round(
             g, [lanes.term(g, [part], integers([(1 << 30) - 1])) for part in parts * 4], integers([40])
         )
 
@@ -112,5 +110,5 @@ def test_limbs_of_both_signs_cancel_exactly(name: str) -> None:
     t = np.arange(-2000, 2001, 3).reshape(-1, 1)
     m, s = -1392305227, 25
     offset = -300 * m
-    wanted = rounded_shift(torch.from_numpy(t) * m + offset, s)
+    wanted = round_shift(torch.from_numpy(t) * m + offset, s)
     assert torch.equal(rescaled(LANES[name], t, [m], [s], [offset], 1 << 23), wanted)

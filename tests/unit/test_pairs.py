@@ -26,7 +26,7 @@ from qbayes.metrics.row_errors import (
     REPLICATES,
     STATISTICS,
     bin_of,
-    resampled_means,
+    resample_means,
     row_counts,
     row_error,
 )
@@ -44,7 +44,7 @@ def test_row_counts_draw_as_many_rows_as_there_are() -> None:
 
 def test_resampled_mean_has_the_standard_error_of_the_mean() -> None:
     values = np.random.default_rng(3).normal(size=(400, 1))
-    found = resampled_means(values)[:, 0]
+    found = resample_means(values)[:, 0]
     assert found.std() == pytest.approx(values.std() / math.sqrt(400), rel=0.08)  # 1,000 replicates: 2.2 %
     assert found.mean() == pytest.approx(values.mean(), abs=4 * found.std() / math.sqrt(REPLICATES))
 

@@ -12,7 +12,7 @@ from qbayes.integer.arithmetic.pooling_windows import (
     all_windows,
     divisors,
     largest_window,
-    pooled_length,
+    pooling_length,
     window_sums,
 )
 
@@ -74,7 +74,7 @@ def test_max_pooling_has_as_many_windows(pooling: dict[str, Any], dilation: int)
     assume(all(n + 2 * p >= span for n, p, span in zip(lengths, padding, spans, strict=True)))
     pooled = F.max_pool2d(torch.zeros(1, 1, *lengths), kernel, stride, padding, dilation, ceil_mode)
     got = [
-        pooled_length(n, k, s, p, dilation, ceil_mode)
+        pooling_length(n, k, s, p, dilation, ceil_mode)
         for n, k, s, p in zip(lengths, kernel, stride, padding, strict=True)
     ]
     assert got == list(pooled.shape[2:])

@@ -64,9 +64,9 @@ def test_a_package_installed_inside_of_somebodys_repository_is_no_part_of_it(
     inside = package.parents[1] / ".venv" / "lib" / "site-packages" / "qbayes"
     inside.mkdir(parents=True)
     (inside / "provenance.py").write_text("code = 3\n")
-    monkeypatch.setattr(origin, "_installed", lambda: None)
+    monkeypatch.setattr(origin, "_commit_of_installation", lambda: None)
     assert commit_of(inside) == f"release {versions()['qbayes']}"
-    monkeypatch.setattr(origin, "_installed", lambda: "0123abc")
+    monkeypatch.setattr(origin, "_commit_of_installation", lambda: "0123abc")
     assert commit_of(inside) == "0123abc"
 
 

@@ -58,7 +58,7 @@ def test_a_sum(limits: tuple[float, float]) -> None:
     constants = layer.constants(a, b)
     factors = whole(constants["multipliers"])
     totals = [
-        list(zip(pair, factors, strict=True)) for pair in zip(whole(a.centred), whole(b.centred), strict=True)
+        list(zip(pair, factors, strict=True)) for pair in zip(whole(a.offsets), whole(b.offsets), strict=True)
     ]
     assert whole(layer.compute(a, b).codes) == oracle(layer, totals, constants, int(constants["shift"]))
 
@@ -68,7 +68,7 @@ def test_a_product_that_repeats(limits: tuple[float, float]) -> None:
     layer = QuantMul(quantizer(-1.0, 1.5), limits).eval()
     a, b = coded((4, 3, 2), 0.07, 11), coded((4, 3, 1), 0.11, 3, seed=1)
     constants = layer.constants(a, b)
-    products = whole(a.centred * b.centred)
+    products = whole(a.offsets * b.offsets)
     totals = [[(value, int(constants["multiplier"]))] for value in products]
     assert whole(layer.compute(a, b).codes) == oracle(layer, totals, constants, int(constants["shift"]))
 
@@ -79,7 +79,7 @@ def test_a_concatenation() -> None:
     constants = layer.constants(*inputs)
     wanted: list[int] = []
     for x, m, s in zip(inputs, whole(constants["multipliers"]), whole(constants["shifts"]), strict=True):
-        wanted += oracle(layer, [[(value, m)] for value in whole(x.centred)], constants, s)
+        wanted += oracle(layer, [[(value, m)] for value in whole(x.offsets)], constants, s)
     assert whole(layer.compute(*inputs).codes) == wanted
 
 
@@ -92,7 +92,7 @@ def test_an_affine_map_of_channels(limits: tuple[float, float]) -> None:
     channels = [index // 5 % 3 for index in range(60)]
     factors, offsets = whole(constants["multiplier"]), whole(constants["offset"])
     totals = [
-        [(value, factors[c]), (offsets[c], 1)] for value, c in zip(whole(x.centred), channels, strict=True)
+        [(value, factors[c]), (offsets[c], 1)] for value, c in zip(whole(x.offsets), channels, strict=True)
     ]
     assert whole(layer.compute(x).codes) == oracle(layer, totals, constants, int(constants["shift"]))
 
@@ -102,7 +102,7 @@ def test_limits_of_their_own(limits: tuple[float, float]) -> None:
     layer = QuantRescale(quantizer(-1.0, 1.5), limits).eval()
     x = coded((4, 6), 0.07, 11)
     constants = layer.constants(x)
-    totals = [[(value, int(constants["multiplier"]))] for value in whole(x.centred)]
+    totals = [[(value, int(constants["multiplier"]))] for value in whole(x.offsets)]
     assert whole(layer.compute(x).codes) == oracle(layer, totals, constants, int(constants["shift"]))
 
 
@@ -132,7 +132,7 @@ def test_a_linear_layer(symmetric: bool, channels: int | None) -> None:
     wanted: list[int] = []
     for row, c in itertools.product(range(4), range(3)):
         codes = [w - zeros[c % len(zeros)] for w in whole(constants["weight"][c])]
-        total = sum(a * w for a, w in zip(whole(x.centred[row]), codes, strict=True))
+        total = sum(a * w for a, w in zip(whole(x.offsets[row]), codes, strict=True))
         at = c % constants["multiplier"].numel()
         total += int(constants["bias"][c])
         m, s = int(constants["multiplier"][at]), int(constants["shift"][at])

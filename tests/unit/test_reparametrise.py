@@ -14,7 +14,7 @@ from kernels import DEVICE, kernels_are_taken  # noqa: F401  (a fixture)
 from needs import ON_GPU
 from qbayes.posterior.gaussian import GaussianLayer
 from qbayes.posterior.reparametrize import draw
-from qbayes.posterior.reparametrize.draw import LEAST_VARIANCE, reparametrised, squared
+from qbayes.posterior.reparametrize.draw import LEAST_VARIANCE, reparametrise, square_values
 
 
 def drawn(mean: Tensor, variance: Tensor, epsilon: Tensor, g: Tensor, *, fuse: bool) -> list[Tensor]:
@@ -23,7 +23,7 @@ def drawn(mean: Tensor, variance: Tensor, epsilon: Tensor, g: Tensor, *, fuse: b
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draw, "_can_draw", lambda *given: fuse)
         patch.setattr(draw, "can_draw", lambda *given: False)
-        y = reparametrised(mean, variance, epsilon)
+        y = reparametrise(mean, variance, epsilon)
         y.backward(g)
     assert mean.grad is not None
     assert variance.grad is not None
@@ -35,7 +35,7 @@ def square(x: Tensor, g: Tensor, *, fuse: bool) -> list[Tensor]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draw, "_readable", lambda *given: fuse)
         patch.setattr(draw, "can_square", lambda *given: False)
-        y = squared(x)
+        y = square_values(x)
         y.backward(g)
     assert x.grad is not None
     return [y.detach(), x.grad]
@@ -102,8 +102,8 @@ def test_on_a_cpu_and_under_vmap_operations_are_plain(monkeypatch: pytest.Monkey
     monkeypatch.setattr(draw.FusedDraw, "apply", fused)
     monkeypatch.setattr(draw.FusedSquare, "apply", fused)
     x = torch.randn(3, 4)
-    assert torch.equal(squared(x), x * x)
-    y = torch.vmap(lambda one: reparametrised(one, squared(one), one))(x.to(DEVICE))
+    assert torch.equal(square_values(x), x * x)
+    y = torch.vmap(lambda one: reparametrise(one, square_values(one), one))(x.to(DEVICE))
     assert torch.allclose(y, x.to(DEVICE) + x.to(DEVICE).abs() * x.to(DEVICE))
 
 

@@ -10,7 +10,7 @@ from handmade.threads import one_thread  # noqa: F401  (a fixture of every test 
 from qbayes.integer import ops
 from qbayes.integer.arithmetic.fixed_point import fixed_point, shared_shift
 from qbayes.integer.backends.base import choose
-from qbayes.integer.backends.onednn.conv_linear import drawn_codes, typed
+from qbayes.integer.backends.onednn.conv_linear import as_sampler_types, draw_codes
 from qbayes.integer.backends.onednn.primitives import whole_product
 from qbayes.integer.backends.onednn.small_linear import LinesKernel
 from qbayes.integer.backends.onednn.trial import whole_product_is_exact
@@ -111,7 +111,7 @@ def test_weights_are_drawn_as_defined(grids: int, shape: tuple[int, int]) -> Non
     op = Linear("y", ("x",), "y", Weights("gaussian", 8, site=4, grids=grids), inputs, outputs)
     name = "weight" if grids == 1 else "noise"
     for seed, draw in ((0, 0), (5 << 32 | 9, 3)):
-        got = drawn_codes(op, typed(constants), seed, draw)[name]
+        got = draw_codes(op, as_sampler_types(constants), seed, draw)[name]
         assert torch.equal(got, op.weights.draw(constants, seed, draw)[name])
 
 

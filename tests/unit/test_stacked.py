@@ -118,7 +118,7 @@ def test_noise_has_the_bits_that_each_network_draws_alone(monkeypatch: pytest.Mo
     for method, kind, name in (("mcd", Mask, "training_mask"), ("bbb", GaussianLayer, "training_noise")):
         jobs = small_jobs(method)
         stacked: list[Tensor] = []
-        draw = TrainingNoise.drawn
+        draw = TrainingNoise.draw
         with monkeypatch.context() as patch:
 
             def noted(noise: TrainingNoise, x: Tensor, draw: Any = draw) -> list[Tensor]:

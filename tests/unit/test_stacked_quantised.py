@@ -96,7 +96,7 @@ def test_each_of_20_steps_has_the_gradient_of_the_network_alone(
     asked = asked_for(method, LEARNED)
     likelihood = asked[0].task.signature.likelihood
     members = [(one, member) for one in asked for member in range(one.members)]
-    modules = [one.prepared(member) for one, member in members]
+    modules = [one.prepare(member) for one, member in members]
     for (one, member), module in zip(members, modules, strict=True):
         one.calibrate(module, member, torch.device("cpu"))
     differences: list[float] = []

@@ -24,7 +24,7 @@ from qbayes.posterior.storage.outline import NetworkNotGiven, no_larger_than
 from qbayes.posterior.storage.save import HEADER, WEIGHTS
 from qbayes.posterior.storage.weights_header import Damaged, read_layout
 from qbayes.quant.finetune.fine_tuning import FineTuning
-from qbayes.quant.prepare import requantised
+from qbayes.quant.prepare import prepare_again
 
 SHORT = Budget(epochs=1, batch_size=8)
 # beyond what the process has, for a folder below 1 MB.
@@ -273,7 +273,7 @@ def saved_own(own: str, tmp_path: Path) -> tuple[NetworkPosterior, Path]:
 
 
 def opened(folder: Path, name: str) -> NetworkPosterior:
-    return save.load_posterior(folder, rebuilt_by(name), requantised)
+    return save.load_posterior(folder, rebuilt_by(name), prepare_again)
 
 
 def test_a_factory_of_one_s_own_is_built_for_real(own: str, tmp_path: Path) -> None:

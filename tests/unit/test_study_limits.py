@@ -16,7 +16,7 @@ from qbayes.lab.study.spec.builtin import shipped, study_file
 from qbayes.lab.study.spec.grid import MOST_RUNS
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.spec.values import LARGEST_TEXT, check_name
-from qbayes.tasks.base import fixed_split
+from qbayes.tasks.base import split_rows
 from qbayes.training.budget import Budget
 
 RUN = """
@@ -219,9 +219,9 @@ def test_budgets_and_splits_have_an_end() -> None:
     assert Budget(epochs=1_000_000).epochs == 1_000_000
     with pytest.raises(BadInput, match="epochs"):
         Budget(epochs=1_000_001)
-    assert len(fixed_split(100, 999)[0]) == 90
+    assert len(split_rows(100, 999)[0]) == 90
     with pytest.raises(BadInput, match=r"0 … 999"):
-        fixed_split(100, 1000)
+        split_rows(100, 1000)
 
 
 def test_facts_of_a_task_say_what_a_network_is_made_for() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qbayes.errors import BadInput
-from qbayes.tasks.base import fixed_split, fold
+from qbayes.tasks.base import fold, split_rows
 
 # sha256 over the training and test indices (int64, little-endian) of splits 0 … 19 as they were published
 # beside each table, for its number of rows.
@@ -25,18 +25,18 @@ PUBLISHED = {
 def test_the_twenty_splits_are_the_published_ones(rows: int) -> None:
     digest = hashlib.sha256()
     for split in range(20):
-        for part in fixed_split(rows, split, splits=20):
+        for part in split_rows(rows, split, splits=20):
             digest.update(part.astype("<i8").tobytes())
     assert digest.hexdigest() == PUBLISHED[rows]
 
 
 def test_a_split_may_be_a_number_of_numpy() -> None:
-    for ours, numpys in zip(fixed_split(50, 3), fixed_split(50, np.int64(3)), strict=True):
+    for ours, numpys in zip(split_rows(50, 3), split_rows(50, np.int64(3)), strict=True):
         assert np.array_equal(ours, numpys)
 
 
 def test_the_first_split_of_yacht_by_eye() -> None:
-    train, test = fixed_split(308, 0)
+    train, test = split_rows(308, 0)
     assert train[:5].tolist() == [73, 304, 228, 238, 259]
     assert test[:5].tolist() == [121, 115, 286, 216, 264]
     assert (len(train), len(test)) == (277, 31)
@@ -46,7 +46,7 @@ def test_the_first_split_of_yacht_by_eye() -> None:
 def test_splits_and_folds_partition_the_rows(rows: int) -> None:
     everything = np.arange(rows)
     for split in range(3):
-        assert np.array_equal(np.sort(np.concatenate(fixed_split(rows, split))), everything)
+        assert np.array_equal(np.sort(np.concatenate(split_rows(rows, split))), everything)
     tests = [fold(rows, k, 10)[1] for k in range(10)]
     assert np.array_equal(np.sort(np.concatenate(tests)), everything)
     for k in range(10):
@@ -58,4 +58,4 @@ def test_splits_and_folds_partition_the_rows(rows: int) -> None:
 @pytest.mark.parametrize("split", [-1, 20, 1.5, "3"])
 def test_split_numbers_are_checked(split: Any) -> None:
     with pytest.raises(BadInput, match="0 … 19"):
-        fixed_split(100, split, splits=20)
+        split_rows(100, split, splits=20)

@@ -11,7 +11,7 @@ import qbayes as qb
 from qbayes.posterior.sites import Site, place_sites
 from qbayes.quant.graph import convert as module
 from qbayes.quant.graph.convert import Traces
-from qbayes.quant.prepare import quantised_module
+from qbayes.quant.prepare import prepare_module
 
 SITES = {
     "pointwise": [],
@@ -83,9 +83,9 @@ def test_a_trace_is_used_again_and_nothing_is_shared(
     method: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     networks, wanted = members(Net, method), PRECISIONS[precision]
-    alone = [quantised_module(one, (1, 6, 6), wanted).state_dict() for one in networks]
+    alone = [prepare_module(one, (1, 6, 6), wanted).state_dict() for one in networks]
     traced, traces = count_traces(monkeypatch), Traces()
-    together = [quantised_module(one, (1, 6, 6), wanted, traces) for one in networks]
+    together = [prepare_module(one, (1, 6, 6), wanted, traces) for one in networks]
     assert len(traced) == 1
     for expected, made in zip(alone, together, strict=True):
         assert expected.keys() == made.state_dict().keys()
@@ -98,7 +98,7 @@ def test_numbers_outside_of_layers_are_traced_for_each(
 ) -> None:
     networks, traced, traces = members(make, "pointwise"), count_traces(monkeypatch), Traces()
     for one in networks:
-        quantised_module(one, (1, 6, 6), qb.Precision(), traces)
+        prepare_module(one, (1, 6, 6), qb.Precision(), traces)
     assert len(traced) == len(networks)
 
 
@@ -108,5 +108,5 @@ def test_another_structure_is_traced_anew(monkeypatch: pytest.MonkeyPatch) -> No
     wide = Net()
     wide.conv, wide.norm, wide.head = nn.Conv2d(1, 5, 3), nn.BatchNorm2d(5), nn.Linear(20, 3)
     for network in (point, masked, wide.eval(), point):
-        quantised_module(network, (1, 6, 6), qb.Precision(), traces)
+        prepare_module(network, (1, 6, 6), qb.Precision(), traces)
     assert len(traced) >= 3

@@ -13,7 +13,7 @@ import qbayes as qb
 from handmade.programs import Maker
 from qbayes.errors import BadInput
 from qbayes.integer import ops
-from qbayes.integer.arithmetic.fixed_point import rounded_shift
+from qbayes.integer.arithmetic.fixed_point import round_shift
 from qbayes.integer.backends.onednn.trial import why_missing
 from qbayes.integer.compare import compare_ops
 from qbayes.integer.ops.base import Grids, Noise
@@ -60,7 +60,7 @@ def by_integers(op: ops.Weighted, x: Tensor, grids: Grids, constants: Any, draw:
     total = (centred @ weight.t() + drawn["bias"].long()) * constants["multiplier"].long()
     if "noise" in drawn:
         total += (centred @ drawn["noise"].long().flatten(1).t()) * constants["second_multiplier"].long()
-    codes = grids.zero + rounded_shift(total, constants["shift"].long())
+    codes = grids.zero + round_shift(total, constants["shift"].long())
     return codes.clamp(int(constants["low"]), int(constants["high"]))
 
 

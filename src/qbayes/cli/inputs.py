@@ -93,11 +93,11 @@ def open_posterior(folder: Path, network: str | None = None, device: str = "cpu"
     from qbayes.device import choose_device
     from qbayes.networks import REBUILT
     from qbayes.posterior.storage.save import load_posterior
-    from qbayes.quant.prepare import requantised
+    from qbayes.quant.prepare import prepare_again
 
     place = choose_device(device)
     source = REBUILT if network is None else _named_network(folder, network)
-    return load_posterior(folder, source, requantised).to(place)
+    return load_posterior(folder, source, prepare_again).to(place)
 
 
 def open_float_posterior(path: Path, network: str | None = None) -> "NetworkPosterior":

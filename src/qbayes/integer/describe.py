@@ -35,7 +35,7 @@ def describe(program: ProgramData) -> str:
     heads = ", ".join(head or "logits" for head in (*program.outputs, *program.constant_heads))
     lines = [
         f"program of '{signature.task}': {row} at {first.bits} bits → {heads}; {members}",
-        *_aligned([COLUMNS, *table(program, found)]),
+        *_align([COLUMNS, *table(program, found)]),
         _totals(found),
     ]
     return "\n".join(lines)
@@ -70,11 +70,11 @@ def _number(count: int) -> str:
     return f"{count:,}" if count else ""
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return ["  ".join(_placed(row, widths)).rstrip() for row in rows]
+    return ["  ".join(_place(row, widths)).rstrip() for row in rows]
 
 
-def _placed(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _place(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     cells = enumerate(zip(row, widths, strict=True))
     return [cell.ljust(width) if place < _LEFT else cell.rjust(width) for place, (cell, width) in cells]

@@ -89,7 +89,7 @@ class Interpreter:
         shapes = {head: self.program.values[value].shape for head, value in self.program.outputs.items()}
         heads = {head: torch.empty((draws, len(x), *shape)) for head, shape in shapes.items()}
         chunks = self._chunks(len(x), batch_size)
-        whole = self._standardised(x) if len(chunks) == 1 and x.dtype != torch.uint8 else None
+        whole = self._standardise(x) if len(chunks) == 1 and x.dtype != torch.uint8 else None
         for index, member in enumerate(members[:draws]):
             for group in self._groups(list(range(index, draws, len(members)))):
                 weights = self._weights(index, group, seed)
@@ -105,10 +105,10 @@ class Interpreter:
             found = self.backend.codes_of_bytes(x, self._table_of_bytes(member))
             if found is not None:
                 return found
-        known = self._standardised(x) if standardised is None else standardised
-        return self.backend.arranged(self._codes(known, member))
+        known = self._standardise(x) if standardised is None else standardised
+        return self.backend.arrange(self._codes(known, member))
 
-    def _standardised(self, x: Tensor) -> Tensor:
+    def _standardise(self, x: Tensor) -> Tensor:
         return self.program.signature.transform.apply(x.to(self.backend.device))
 
     def _codes(self, standardised: Tensor, member: Member) -> Tensor:
@@ -123,7 +123,7 @@ class Interpreter:
         if member not in self._byte_tables:
             shape = self.program.values[self.program.input].shape
             every = torch.arange(256, dtype=torch.uint8).view(-1, *(1 for _ in shape))
-            wide = self._standardised(every.expand(256, shape[0], *(1 for _ in shape[1:])))
+            wide = self._standardise(every.expand(256, shape[0], *(1 for _ in shape[1:])))
             self._byte_tables[member] = self._codes(wide, member).view(256, -1).t().contiguous()
         return self._byte_tables[member]
 
@@ -211,7 +211,7 @@ class Interpreter:
             kernel = kernels[op.name]
             inputs = [values[name] for name in op.inputs]
             if step.mixes and not kernel.takes_shared:
-                inputs = [x if x.shape[0] == batch else _repeated(x, noise) for x in inputs]
+                inputs = [x if x.shape[0] == batch else _repeat(x, noise) for x in inputs]
             values[op.output] = kernel(inputs, noise, weights.get(op.name, ()))
             if watch is not None:
                 watch(op, member, inputs, noise, values[op.output])
@@ -242,7 +242,7 @@ class Interpreter:
         return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def _repeated(x: Tensor, noise: Noise) -> Tensor:
+def _repeat(x: Tensor, noise: Noise) -> Tensor:
     """Shared rows once for each draw, in the same memory layout."""
     count = noise.draws.numel()
     return x if count == 1 else torch.cat([x] * count)

@@ -65,7 +65,7 @@ def survey(network: nn.Module, example: Tensor | None) -> Survey:
     named = dict(network.named_modules())
     weighted = {name: module for name, module in named.items() if type(module) in WEIGHTED_TYPES}
     dropouts = {name: module for name, module in named.items() if type(module) in DROPOUT_TYPES}
-    order, masked = _watched(network, example) if example is not None else _registered(named)
+    order, masked = _watch(network, example) if example is not None else _registration_order(named)
     left = [(name, why) for name, module in named.items() if (why := _why_left(name, module, weighted))]
     left += [(name, "never ran on the example") for name in weighted if name not in order]
     ordered = [name for name in order if name in weighted]
@@ -82,7 +82,7 @@ def _why_left(name: str, module: nn.Module, weighted: dict[str, nn.Module]) -> s
     return f"{kind}: deterministic"
 
 
-def _registered(named: dict[str, nn.Module]) -> tuple[list[str], set[str]]:
+def _registration_order(named: dict[str, nn.Module]) -> tuple[list[str], set[str]]:
     order: list[str] = []
     masked: set[str] = set()
     behind_dropout = False
@@ -131,7 +131,7 @@ class _MaskWatch(TorchFunctionMode):
         return result
 
 
-def _watched(network: nn.Module, example: Tensor) -> tuple[list[str], set[str]]:
+def _watch(network: nn.Module, example: Tensor) -> tuple[list[str], set[str]]:
     """Run a copy in evaluation; a Dropout's output becomes a tensor of its own, so its readers are known."""
     order: list[str] = []
     masked: set[str] = set()
@@ -143,13 +143,13 @@ def _watched(network: nn.Module, example: Tensor) -> tuple[list[str], set[str]]:
         return fresh
 
     def before_layer(name: str) -> Callable[[nn.Module, Any], None]:
-        def seen(_: nn.Module, inputs: Any) -> None:
+        def notice(_: nn.Module, inputs: Any) -> None:
             if name not in order:
                 order.append(name)
             if any(map(watch.is_marked, inputs)):
                 masked.add(name)
 
-        return seen
+        return notice
 
     for name, module in twin.named_modules():
         if type(module) in DROPOUT_TYPES:
@@ -189,7 +189,7 @@ def refuse_functional_dropout(network: nn.Module, example: Tensor) -> None:
     twin = copy.deepcopy(network)
     for module in twin.modules():
         if type(module) in DROPOUT_TYPES:
-            module.forward = _unchanged
+            module.forward = _return_input
     with _DropoutWatch() as watch, torch.random.fork_rng(devices=[]):
         for training in (False, True):
             twin.train(training)
@@ -205,5 +205,5 @@ def refuse_functional_dropout(network: nn.Module, example: Tensor) -> None:
         )
 
 
-def _unchanged(x: Tensor) -> Tensor:
+def _return_input(x: Tensor) -> Tensor:
     return x

@@ -37,7 +37,7 @@ def check_enough(name: str, rows: int, there: int, where: str) -> None:
         )
 
 
-def chosen(there: int, rows: int) -> Tensor:
+def choose_rows(there: int, rows: int) -> Tensor:
     """The indices of ``rows`` of ``there`` rows, sorted.
 
     Example:

@@ -16,7 +16,7 @@ def auroc(test: Tensor, confusion: Tensor) -> float:
 
     0.5 is chance; below it, test rows are the more uncertain ones.
     """
-    test, confusion = _checked(test, confusion)
+    test, confusion = _check(test, confusion)
     ordered = test.sort().values
     below = torch.searchsorted(ordered, confusion, right=False)
     at_most = torch.searchsorted(ordered, confusion, right=True)
@@ -29,7 +29,7 @@ def aupr(test: Tensor, confusion: Tensor) -> float:
 
     Chance is the share of confusion rows, not 0.5.
     """
-    test, confusion = _checked(test, confusion)
+    test, confusion = _check(test, confusion)
     distinct, hits = torch.unique(confusion, return_counts=True)
     caught = hits.flip(0).cumsum(0).flip(0).double()
     flagged = len(test) - torch.searchsorted(test.sort().values, distinct, right=False)
@@ -42,7 +42,7 @@ def fpr95(test: Tensor, confusion: Tensor, recall: float = 0.95) -> float:
 
     A row is flagged when ``s ≥ t``; ``t`` is the ``⌈0.95 N⁺⌉``-th largest score of the confusion rows.
     """
-    test, confusion = _checked(test, confusion)
+    test, confusion = _check(test, confusion)
     if not 0 < recall <= 1:
         raise BadInput("the recall must lie above 0 and at most at 1", f"{recall}", "use 0.95")
     # 1e-9: a product such as 0.95 · 20 must not be rounded up by its last bit.
@@ -51,7 +51,7 @@ def fpr95(test: Tensor, confusion: Tensor, recall: float = 0.95) -> float:
     return (test >= threshold).double().mean().item()
 
 
-def _checked(test: Tensor, confusion: Tensor) -> tuple[Tensor, Tensor]:
+def _check(test: Tensor, confusion: Tensor) -> tuple[Tensor, Tensor]:
     for name, scores in (("test", test), ("confusion", confusion)):
         if scores.ndim != 1 or len(scores) == 0:
             raise BadInput(

@@ -11,13 +11,13 @@ from torch import Tensor
 from qbayes import noise
 from qbayes.errors import BadInput, RunFailed, unknown_name
 from qbayes.metrics import detection
-from qbayes.metrics.choice import check_count, check_enough, chosen, take
+from qbayes.metrics.choice import check_count, check_enough, choose_rows, take
 from qbayes.metrics.rows import ROWS, Rows
 from qbayes.metrics.scores import Numbers, Scores
 from qbayes.posterior.predictive import Predictive
 from qbayes.posterior.signature import Signature
 from qbayes.provenance import versions
-from qbayes.tasks.load import named_task
+from qbayes.tasks.load import resolve_task
 from qbayes.tasks.shifts import LEVELS, Level, shift
 
 Batch = tuple[Tensor, Tensor]
@@ -100,7 +100,7 @@ def evaluate(
         )
     check_count("shift_rows", shift_rows)
     check_count("ood_rows", ood_rows)
-    task = named_task(task) if isinstance(task, str) else task
+    task = resolve_task(task) if isinstance(task, str) else task
     _check_fits(posterior, task)
     run = _Run(posterior, task, int(draws), noise.check_seed(seed), int(batch_size), split)
     under = task.shifts if shifts else ()
@@ -113,10 +113,10 @@ def evaluate(
     clean = run.rows("clean rows", run.whole(), _same)
     found = Scores(
         clean=clean.scores(),
-        shifted={name: run.shifted(name) for name in under},
+        shifted={name: run.score_shift(name) for name in under},
         confusion=run.confusion(clean) if against else {},
         meta=run.meta(clean) | dict(meta or {}),
-        unshifted=run.unshifted() if run.chosen is not None else {},
+        unshifted=run.score_unshifted() if run.chosen is not None else {},
     )
     if each_row is not None:
         each_row.update(clean.each() | run.confusion_rows)
@@ -155,14 +155,14 @@ class _Run:
         where = f"the split '{self.split}' of task '{self.task.name}'"
         there = sum(len(x) for x, _ in self.whole())
         check_enough("shift_rows", rows, there, where)
-        x, y = take(self.whole(), chosen(there, rows))
+        x, y = take(self.whole(), choose_rows(there, rows))
         self.chosen = x, y
 
     def choose_confusion(self, rows: int) -> None:
         there = sum(map(len, self.task.confusion_batches(self.batch_size)))
         check_enough("ood_rows", rows, there, f"the confusion data of task '{self.task.name}'")
         batches = ((x,) for x in self.task.confusion_batches(self.batch_size))
-        (self.chosen_confusion,) = take(batches, chosen(there, rows))
+        (self.chosen_confusion,) = take(batches, choose_rows(there, rows))
 
     def whole(self) -> Iterable[Batch]:
         """All rows of the split."""
@@ -188,7 +188,7 @@ class _Run:
             raise _no_rows(f"split '{self.split}' of task '{self.task.name}'")
         return rows
 
-    def shifted(self, name: str) -> dict[int, Numbers]:
+    def score_shift(self, name: str) -> dict[int, Numbers]:
         if self.task.input_range is None:
             raise BadInput(
                 "shifted scores need the inputs' black and white level",
@@ -203,7 +203,7 @@ class _Run:
             found[level] = rows.scores()
         return found
 
-    def unshifted(self) -> Numbers:
+    def score_unshifted(self) -> Numbers:
         """What the rows that are shifted score without a shift, by the same noise."""
         return self.rows("rows without a shift", self.shiftable(), _same).scores()
 

@@ -46,7 +46,7 @@ def row_counts(rows: int) -> np.ndarray:
     return np.stack([np.bincount(some, minlength=rows).astype(np.uint8) for some in drawn])
 
 
-def resampled_means(columns: np.ndarray) -> np.ndarray:
+def resample_means(columns: np.ndarray) -> np.ndarray:
     """``(REPLICATES, k)``: the means of ``columns`` ``(rows, k)`` over resampled rows, the same for all k."""
     counts = row_counts(len(columns))
     parts = [counts[at : at + _CHUNK].astype(float) @ columns for at in range(0, REPLICATES, _CHUNK)]
@@ -64,7 +64,7 @@ def row_error(sides: Iterable[Side], metric: str, relative: bool) -> float:
     columns = _columns(statistic, itertools.chain.from_iterable(sides))
     if columns is None:
         return 0.0
-    means = resampled_means(np.concatenate(columns, axis=1))
+    means = resample_means(np.concatenate(columns, axis=1))
     scores = [statistic.finish(some) for some in np.split(means, len(columns), axis=1)]
     both = zip(scores[::2], scores[1::2], strict=True)
     changes = [after / before - 1 if relative else after - before for before, after in both]
@@ -93,7 +93,7 @@ def standard_errors(after: Details, before: Details | None = None) -> dict[str, 
     for metric, statistic in STATISTICS.items():
         columns = _columns(statistic, (after,) if before is None else (before, after))
         if columns is not None:
-            means = np.split(resampled_means(np.concatenate(columns, axis=1)), len(columns), axis=1)
+            means = np.split(resample_means(np.concatenate(columns, axis=1)), len(columns), axis=1)
             scores = [statistic.finish(some) for some in means]
             found[metric] = float((scores[-1] - (scores[0] if before is not None else 0.0)).std())
     area = auroc_error(after, before)

@@ -72,7 +72,7 @@ def _key(name: str) -> str:
     return name if name.startswith(_WHOLE) else name.rsplit("/", 1)[-1]
 
 
-def written(numbers: Mapping[str, float]) -> dict[str, float | str]:
+def to_json_numbers(numbers: Mapping[str, float]) -> dict[str, float | str]:
     """The numbers as JSON can hold them: "inf", "-inf" and "nan" stand for those that are not finite."""
     return {name: value if math.isfinite(value) else str(value) for name, value in numbers.items()}
 
@@ -113,13 +113,13 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "clean": written(self.clean),
+            "clean": to_json_numbers(self.clean),
             "shifted": {
-                shift: {str(level): written(numbers) for level, numbers in levels.items()}
+                shift: {str(level): to_json_numbers(numbers) for level, numbers in levels.items()}
                 for shift, levels in self.shifted.items()
             },
-            "confusion": written(self.confusion),
-            **({"unshifted": written(self.unshifted)} if self.unshifted else {}),
+            "confusion": to_json_numbers(self.confusion),
+            **({"unshifted": to_json_numbers(self.unshifted)} if self.unshifted else {}),
             "meta": self.meta,
         }
 

@@ -37,10 +37,10 @@ class Folder:
             file = os.open(name, flags, dir_fd=self._descriptor)
         except OSError:
             return None
-        with open(file, "rb") as opened:
+        with open(file, "rb") as open_folder:
             found = os.fstat(file)
             usable = not _why_not_ours(found) and found.st_size <= _LARGEST
-            return opened.read() if usable else None
+            return open_folder.read() if usable else None
 
     def library(self, name: str) -> bytes | None:
         """The library of that name if it is what was kept; None if it has to be built."""
@@ -71,14 +71,14 @@ class Folder:
         os.fsync(self._descriptor)
 
     @contextlib.contextmanager
-    def locked(self, wait: Callable[[float], bool]) -> Iterator[None]:
+    def lock(self, wait: Callable[[float], bool]) -> Iterator[None]:
         """One process at a time builds; the system lets go of the lock when it dies.
 
         ``wait`` sleeps so many seconds, and says whether to go on waiting.
         """
         import fcntl  # not on every system
 
-        while not self._taken():
+        while not self._take_lock():
             if not wait(_LOOK):
                 raise NoLibrary("another process is compiling, and takes too long")
         try:
@@ -87,7 +87,7 @@ class Folder:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def _taken(self) -> bool:
+    def _take_lock(self) -> bool:
         import fcntl
 
         try:
@@ -101,7 +101,7 @@ class Folder:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Folder]:
+def open_folder(path: Path) -> Iterator[Folder]:
     """The folder, made where it is missing; raises NoLibrary unless it is safe."""
     missing = [part for part in (path, *path.parents) if not part.exists()]
     for part in reversed(missing):

@@ -28,7 +28,7 @@ UNCONTRACTED = ("-ffp-contract=off",)
 _ALONE = 1 << 15
 
 
-def threaded_source(
+def source_with_threads(
     name: str, path: Path, switch: str, included: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> Source:
     """The library of one C file with loops over threads; ``flags`` come to those that all have."""
@@ -39,7 +39,7 @@ def threaded_source(
 
 def training_source(name: str, path: Path, switch: str) -> Source:
     """The library of one C file of training."""
-    return threaded_source(
+    return source_with_threads(
         name, path, switch, included=[Path(__file__).with_name("numbers.h")], flags=UNCONTRACTED
     )
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qbayes.native.folder import Folder, NoLibrary, opened
+from qbayes.native.folder import Folder, NoLibrary, open_folder
 
 _NAMES = ("cc", "gcc", "clang")
 # seconds of the processor in which its share is measured, and the least share that tells a compiler hangs.
@@ -139,7 +139,7 @@ def load(source: Source) -> ctypes.CDLL:
     if compiler is None:
         raise NoLibrary("there is no C compiler")
     try:
-        with _ONE_AT_A_TIME, opened(cache_folder()) as folder:
+        with _ONE_AT_A_TIME, open_folder(cache_folder()) as folder:
             return _first_that_loads(source, compiler, folder)
     except OSError as error:
         raise NoLibrary(f"the compiled kernels cannot be kept: {error}") from None
@@ -158,29 +158,29 @@ def cache_folder() -> Path:
 def _first_that_loads(source: Source, compiler: str, folder: Folder) -> ctypes.CDLL:
     for flags in source.flags[:-1]:
         try:
-            return _loaded(source, compiler, flags, folder)
+            return _load(source, compiler, flags, folder)
         except HungCompiler:
             raise
         except NoLibrary:
             continue
-    return _loaded(source, compiler, source.flags[-1], folder)
+    return _load(source, compiler, source.flags[-1], folder)
 
 
-def _loaded(source: Source, compiler: str, flags: tuple[str, ...], folder: Folder) -> ctypes.CDLL:
+def _load(source: Source, compiler: str, flags: tuple[str, ...], folder: Folder) -> ctypes.CDLL:
     name = source.file(compiler, flags)
     content = folder.library(name)
     if content is None:
         _check_not_given_up(compiler, folder)
-        with folder.locked(_PATIENCE.wait):
+        with folder.lock(_PATIENCE.wait):
             content = folder.library(name)  # of another process that was first
             if content is None:
                 _check_not_given_up(compiler, folder)
-                content = _built(source, compiler, flags, folder)
+                content = _build(source, compiler, flags, folder)
                 folder.keep(name, content)
-    return _opened(source.name, content)
+    return _open(source.name, content)
 
 
-def _built(source: Source, compiler: str, flags: tuple[str, ...], folder: Folder) -> bytes:
+def _build(source: Source, compiler: str, flags: tuple[str, ...], folder: Folder) -> bytes:
     # among the user's temporary files: what a kill leaves there is not ours to sweep.
     with tempfile.TemporaryDirectory(prefix="qbayes-") as scratch:
         place = Path(scratch)
@@ -210,7 +210,7 @@ def _check_not_given_up(compiler: str, folder: Folder) -> None:
         )
 
 
-def _opened(name: str, content: bytes) -> ctypes.CDLL:
+def _open(name: str, content: bytes) -> ctypes.CDLL:
     """The library of this content, loaded from memory, or where that is not allowed from a private file."""
     try:
         return _from_memory(name, content)

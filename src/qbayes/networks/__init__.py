@@ -62,7 +62,7 @@ class Architecture:
             "input_shape": list(self.input_shape),
             "outputs": list(self.outputs),
             "kind": self.kind,
-            "options": {key: _thawed(value) for key, value in self.options.items()},
+            "options": {key: _thaw(value) for key, value in self.options.items()},
         }
 
     @classmethod
@@ -131,7 +131,7 @@ def build_network(
     asked = Architecture(name, input_shape, cast(tuple[int, ...], outputs), kind, options)
     shape = {"input_shape": asked.input_shape, "outputs": asked.outputs, "kind": kind}
     with _current_folder_importable() if own else nullcontext():
-        factory = _imported(name) if own else NETWORKS[name]
+        factory = _import_factory(name) if own else NETWORKS[name]
         resolved = _resolve_options(name, factory, asked.options, reserved=set(shape))
         taken = {key: value for key, value in shape.items() if _accepts(factory, key)}
         _check_call(name, factory, {**taken, **resolved})
@@ -186,7 +186,7 @@ def _check_call(name: str, factory: Callable[..., Any], arguments: Mapping[str, 
         ) from error
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _import_factory(name: str) -> Callable[..., Any]:
     """The factory that ``package.module:factory`` names."""
     module_name, _, attribute = name.partition(":")
     try:
@@ -224,5 +224,5 @@ def _frozen(value: Any) -> Any:
     return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
 
 
-def _thawed(value: Any) -> Any:
-    return [_thawed(item) for item in value] if isinstance(value, tuple) else value
+def _thaw(value: Any) -> Any:
+    return [_thaw(item) for item in value] if isinstance(value, tuple) else value

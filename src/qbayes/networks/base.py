@@ -46,10 +46,10 @@ class Network(nn.Module):
 
     def answer(self, z: Tensor) -> Tensor | dict[str, Tensor]:
         """The heads' outputs for features ``z``."""
-        answers = {head: self._shaped(self.get_submodule(head)(z)) for head in self.heads}
+        answers = {head: self._reshape(self.get_submodule(head)(z)) for head in self.heads}
         return answers if len(answers) > 1 else answers[self.heads[0]]
 
-    def _shaped(self, flat: Tensor) -> Tensor:
+    def _reshape(self, flat: Tensor) -> Tensor:
         return flat if len(self.outputs) == 1 else flat.unflatten(-1, self.outputs)
 
 

@@ -165,7 +165,7 @@ def gaussians(seed: int, site: int, draws: Tensor, shape: tuple[int, ...]) -> Te
     return torch.special.ndtri(uniforms(seed, site, draws, count)).view(-1, *shape)
 
 
-def derived_seed(*parts: int | str) -> int:
+def derive_seed(*parts: int | str) -> int:
     """A 63-bit seed for one purpose, from the run's seed and what it is for."""
     text = "/".join(map(str, parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1

@@ -37,11 +37,11 @@ class Carried:
         return torch.frombuffer(bytearray(self.content), dtype=self.kind).view(self.shape)
 
 
-def carried(tensors: Mapping[str, Tensor]) -> dict[str, Carried]:
+def pack_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Carried]:
     return {name: Carried.of(tensor) for name, tensor in tensors.items()}
 
 
-def unpacked(tensors: Mapping[str, Carried]) -> dict[str, Tensor]:
+def unpack_tensors(tensors: Mapping[str, Carried]) -> dict[str, Tensor]:
     return {name: held.tensor() for name, held in tensors.items()}
 
 
@@ -60,10 +60,10 @@ class _Parcel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         own, tensor = isinstance(self._tensor, nn.Parameter), self._tensor
-        return _unpacked, (Carried.of(tensor), tensor.device, own, tensor.requires_grad)
+        return _unpack, (Carried.of(tensor), tensor.device, own, tensor.requires_grad)
 
 
-def _unpacked(held: Carried, device: torch.device, own: bool, learns: bool) -> Tensor:
+def _unpack(held: Carried, device: torch.device, own: bool, learns: bool) -> Tensor:
     tensor = held.tensor().to(device)
     return nn.Parameter(tensor, learns) if own else tensor.requires_grad_(learns)
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from qbayes import noise
 from qbayes.errors import BadInput
 from qbayes.posterior.reparametrize.c_draw import draw_normals
-from qbayes.posterior.reparametrize.draw import reparametrised, squared
+from qbayes.posterior.reparametrize.draw import reparametrise, square_values
 
 Weighted = nn.Linear | nn.Conv1d | nn.Conv2d
 WEIGHTED_TYPES = (nn.Linear, nn.Conv1d, nn.Conv2d)
@@ -94,8 +94,8 @@ class GaussianLayer(nn.Module):
     def _local_reparametrisation(self, x: Tensor) -> Tensor:
         bias_variance = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
         mean = self.map(x, self.weight_mean, self.bias_mean)
-        variance = self.map(squared(x), self.weight_sigma**2, bias_variance)
-        return reparametrised(mean, variance, self.training_noise(mean))
+        variance = self.map(square_values(x), self.weight_sigma**2, bias_variance)
+        return reparametrise(mean, variance, self.training_noise(mean))
 
     def training_noise(self, mean: Tensor) -> Tensor:
         """ε of the outputs ``mean``, from torch's own generator."""

@@ -60,24 +60,24 @@ class Predictive(ABC):
     @property
     def entropy(self) -> Tensor:
         """Total uncertainty ``H[E_d p_d]``, ``(B,)`` in nats."""
-        return self._cached_entropies[0].to(self.draws.dtype)
+        return self._both_entropies[0].to(self.draws.dtype)
 
     @property
     def expected_entropy(self) -> Tensor:
         """Uncertainty in the data ``E_d H[p_d]``, ``(B,)`` in nats."""
-        return self._cached_entropies[1].to(self.draws.dtype)
+        return self._both_entropies[1].to(self.draws.dtype)
 
     @property
     def mutual_information(self) -> Tensor:
         """Uncertainty about the model ``H[E_d p_d] − E_d H[p_d] ≥ 0``, ``(B,)`` in nats."""
-        total, expected = self._cached_entropies
+        total, expected = self._both_entropies
         difference = total - expected
         # what rounding leaves of equal draws must be a tie at 0, not a score that ranks rows by chance.
         known = difference > self._entropy_error * (1 + total.abs())
         return torch.where(known | difference.isnan(), difference, 0.0).to(self.draws.dtype)
 
     @cached_property
-    def _cached_entropies(self) -> tuple[Tensor, Tensor]:
+    def _both_entropies(self) -> tuple[Tensor, Tensor]:
         return self._entropies()
 
     @property
@@ -266,13 +266,13 @@ class GaussianPredictive(Predictive):
     def log_prob(self, y: Tensor) -> Tensor:
         """``log (1/D) Σ_d Π_t N(y_t | μ_dt, v_dt)``, ``(B,)`` in nats."""
         means, variances = self.draw_means.double(), self.draw_variances.double()
-        squares = (self._checked(y).double() - means) ** 2 / variances
+        squares = (self._check(y).double() - means) ** 2 / variances
         per_draw = -0.5 * (squares + torch.log(2 * math.pi * variances)).flatten(2).sum(-1)
         return (torch.logsumexp(per_draw, dim=0) - math.log(self.draw_count)).to(self.draws.dtype)
 
     def cdf(self, y: Tensor) -> Tensor:
         """``(1/D) Σ_d Φ((y − μ_d)/σ_d)`` of each target by itself, ``(B, *target)``."""
-        return mixture_cdf(self._checked(y), self.draw_means, self.draw_variances).to(self.draws.dtype)
+        return mixture_cdf(self._check(y), self.draw_means, self.draw_variances).to(self.draws.dtype)
 
     def quantile(self, q: float | Sequence[float]) -> Tensor:
         """Where each target's cdf reaches ``q``: ``(B, *target)``, or ``(Q, B, *target)`` for a sequence."""
@@ -313,7 +313,7 @@ class GaussianPredictive(Predictive):
         suffixes = [""] if count == 1 else [f"_{label}" for label in labels]
         return {name + end: flat[name][:, t].tolist() for t, end in enumerate(suffixes) for name in flat}
 
-    def _checked(self, y: Tensor) -> Tensor:
+    def _check(self, y: Tensor) -> Tensor:
         if y.shape != self.draw_means.shape[1:]:
             raise BadInput(
                 "targets must have the prediction's shape (rows, *target)",

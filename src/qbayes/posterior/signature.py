@@ -52,18 +52,18 @@ class Standardize:
 
     def apply(self, x: Tensor) -> Tensor:
         """Raw units to network units, in float32."""
-        mean, std = self._shaped(x)
+        mean, std = self._reshape(x)
         return (x.float() - mean) / std
 
     def invert(self, z: Tensor) -> Tensor:
         """Network units back to raw units."""
-        mean, std = self._shaped(z)
+        mean, std = self._reshape(z)
         return z * std + mean
 
     def to(self, device: torch.device | str) -> "Standardize":
         return Standardize(self.mean.to(device), self.std.to(device))
 
-    def _shaped(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _reshape(self, x: Tensor) -> tuple[Tensor, Tensor]:
         shape = (-1,) + (1,) * (x.ndim - 2) if x.ndim > 1 else (-1,)
         return self.mean.to(x.device).view(shape), self.std.to(x.device).view(shape)
 

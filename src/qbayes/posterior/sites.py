@@ -222,13 +222,13 @@ Stochastic = Mask | GaussianLayer
 
 
 class HandedNoise(ABC):
-    """Stands where a layer draws its noise of training; ``drawn_by`` says where it is to come from."""
+    """Stands where a layer draws its noise of training; ``set_draw`` says where it is to come from."""
 
     @abstractmethod
     def __call__(self, *given: Any) -> Tensor: ...
 
     @abstractmethod
-    def drawn_by(self, draw: Callable[..., Tensor]) -> None: ...
+    def set_draw(self, draw: Callable[..., Tensor]) -> None: ...
 
 
 def noise_name(layer: Stochastic) -> str:
@@ -251,7 +251,7 @@ def sites_of(module: nn.Module) -> tuple[Site, ...]:
     """The sites of a stochastic network, read off its layers, with the names they had before."""
     found: list[Site] = []
     for name, layer in module.named_modules():
-        owner, plain = _unwrapped(module, name.split(".") if name else [])
+        owner, plain = _unwrap(module, name.split(".") if name else [])
         if isinstance(layer, GaussianLayer):
             sigma, bias = layer.first_sigma, layer.bias_site
             found.append(Site(layer.site, "gaussian", plain, "replace", sigma=sigma, bias_number=bias))
@@ -268,7 +268,7 @@ def point_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Ten
     plain: dict[str, Tensor] = {}
     for name, value in state.items():
         *path, leaf = name.split(".")
-        _, prefix = _unwrapped(module, path)
+        _, prefix = _unwrap(module, path)
         owner = module.get_submodule(".".join(path))
         if (leaf.endswith("_rho") and isinstance(owner, GaussianLayer)) or isinstance(owner, ConstantNoise):
             continue
@@ -278,7 +278,7 @@ def point_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Ten
     return plain
 
 
-def _unwrapped(module: nn.Module, path: list[str]) -> tuple[nn.Module | None, str]:
+def _unwrap(module: nn.Module, path: list[str]) -> tuple[nn.Module | None, str]:
     """The module that holds the last part of ``path``, and the path without our wrappers."""
     kept: list[str] = []
     owner: nn.Module | None = None

@@ -91,7 +91,7 @@ class _Walk:
         for layer in gaussian_layers(inner):
             weights |= {site: drawn[0] for site, drawn in layer.draw_weights(0, draw).items()}
         with torch.no_grad(), noise.streaming(noise.Stream(0, draw[0], 0, weights, 1)):
-            inner.run(row, self._lowered)
+            inner.run(row, self._lower_step)
         heads = {head: self.alias.get(name, name) for head, name in inner.heads.items()}
         self.outputs = {"mean": heads[""]} if self.constant_heads else heads
         # matched class scores: their codes are worth so much more, and so is the noise that made them.
@@ -112,7 +112,7 @@ class _Walk:
         self.values[name] = Value(name, tuple(coded.codes.shape[1:]), coded.bits)
         self.grids[name] = coded
 
-    def _lowered(self, step: Step, layer: QuantLayer, inputs: Sequence[Coded], output: Coded) -> None:
+    def _lower_step(self, step: Step, layer: QuantLayer, inputs: Sequence[Coded], output: Coded) -> None:
         names = tuple(self.alias.get(name, name) for name in step.inputs)
         op = layer.lower((step.name, names, step.name))
         if op is None:

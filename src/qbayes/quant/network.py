@@ -70,12 +70,14 @@ class QuantNetwork(nn.Module):
         for step in self.steps:
             layer = self.layer(step.name)
             inputs: list[Any] = [values[name] for name in step.inputs] if step.inputs else [x]
-            values[step.name] = self._named(step, layer, inputs) if self.is_calibrating else layer(*inputs)
+            values[step.name] = (
+                self._call_layer(step, layer, inputs) if self.is_calibrating else layer(*inputs)
+            )
             if watch is not None and step.inputs:
                 watch(step, layer, inputs, values[step.name])
-        return self._answers({name: self._sharpened(values[name]) for name in self.heads.values()})
+        return self._answers({name: self._sharpen(values[name]) for name in self.heads.values()})
 
-    def _sharpened(self, value: Tensor | Coded) -> Tensor | Coded:
+    def _sharpen(self, value: Tensor | Coded) -> Tensor | Coded:
         """An answer times the sharpness: the same codes with another scale. Training knows nothing of it."""
         return value.times(self.sharpness) if isinstance(value, Coded) else value
 
@@ -84,7 +86,7 @@ class QuantNetwork(nn.Module):
         return answers[""] if list(answers) == [""] else answers
 
     @staticmethod
-    def _named(step: Step, layer: QuantLayer, inputs: Sequence[Any]) -> Any:
+    def _call_layer(step: Step, layer: QuantLayer, inputs: Sequence[Any]) -> Any:
         """The layer's answer; numbers that no range can be set from are told with its name."""
         try:
             return layer(*inputs)

@@ -180,14 +180,14 @@ class Precision:
 
     def for_layer(self, name: str) -> "Precision":
         """The precision of the layer ``name``: overrides that match it merged in, none left."""
-        return dataclasses.replace(self, **self._said_of(name), overrides=())
+        return dataclasses.replace(self, **self._options_for(name), overrides=())
 
     def for_narrow(self, name: str, narrow: str) -> "Precision":
         """That of what narrows the layer ``name``: as it, but for the bits, and what its own name says."""
-        said = {**self._said_of(name), "activation": self.activation, **self._said_of(narrow)}
+        said = {**self._options_for(name), "activation": self.activation, **self._options_for(narrow)}
         return dataclasses.replace(self, **said, overrides=())
 
-    def _said_of(self, name: str) -> dict[str, Any]:
+    def _options_for(self, name: str) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         for pattern, options in self._pairs:
             if fnmatchcase(name, pattern):
@@ -228,9 +228,9 @@ class Precision:
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(data, Mapping) or set(data) != names:
             got = sorted(map(str, set(data) ^ names)) if isinstance(data, Mapping) else type(data).__name__
-            raise _malformed(f"exactly the fields {', '.join(sorted(names))}", f"{got!s:.200}")
+            raise _refuse(f"exactly the fields {', '.join(sorted(names))}", f"{got!s:.200}")
         if not isinstance(data["overrides"], list):
-            raise _malformed("overrides as a list of pairs", f"{data['overrides']!r:.200}")
+            raise _refuse("overrides as a list of pairs", f"{data['overrides']!r:.200}")
         return cls(**dict[str, Any](data))
 
     @property
@@ -277,10 +277,10 @@ def _as_pairs(overrides: object) -> Overrides:
     """Overrides as they came (a mapping, or pairs) as a tuple of pairs of plain values."""
     items = list(overrides.items()) if isinstance(overrides, Mapping) else overrides
     if not isinstance(items, Sequence) or isinstance(items, str):
-        raise _malformed("overrides as a mapping from layer names to options", f"{overrides!r:.200}")
+        raise _refuse("overrides as a mapping from layer names to options", f"{overrides!r:.200}")
     pairs = tuple(_as_pair(item) for item in items)
     if len({pattern for pattern, _ in pairs}) < len(pairs):
-        raise _malformed("each pattern of layer names once", ", ".join(pattern for pattern, _ in pairs))
+        raise _refuse("each pattern of layer names once", ", ".join(pattern for pattern, _ in pairs))
     return pairs
 
 
@@ -291,15 +291,15 @@ def _as_pair(item: object) -> Override:
         case (str() as pattern, tuple() as options):
             listed = list(options)
         case _:
-            raise _malformed("an override as a layer name and its options", f"{item!r:.200}")
+            raise _refuse("an override as a layer name and its options", f"{item!r:.200}")
     for option in listed:
         if not isinstance(option, tuple) or len(option) != 2 or not isinstance(option[0], str):
-            raise _malformed(f"options by name in the override '{pattern}'", f"{option!r:.200}")
+            raise _refuse(f"options by name in the override '{pattern}'", f"{option!r:.200}")
         if option[0] not in OF_A_LAYER:
             raise unknown_name(f"option of the override '{pattern}'", option[0], OF_A_LAYER)
     plain = [(key, value.item() if isinstance(value, np.generic) else value) for key, value in listed]
     return pattern, tuple(plain)
 
 
-def _malformed(must: str, got: str) -> BadInput:
+def _refuse(must: str, got: str) -> BadInput:
     return BadInput(f"a precision must have {must}", got, "see the documentation of qbayes.Precision")

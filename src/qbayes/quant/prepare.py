@@ -16,7 +16,7 @@ from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.signature import Signature
 from qbayes.quant.graph.bit_widths import WIDE_HEADROOM, WIDE_RULE, Widened, input_bits, output_bits, widen
 from qbayes.quant.graph.convert import Traces
-from qbayes.quant.graph.fold import fold, folded_bias, folded_weight
+from qbayes.quant.graph.fold import fold, fold_bias, fold_weight
 from qbayes.quant.graph.kinds import limits_of
 from qbayes.quant.graph.nodes import NARROW, Graph, Node
 from qbayes.quant.graph.trace import EXAMPLE_ROWS
@@ -48,10 +48,10 @@ def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) 
         raise BadInput(f"the member must be 0 … {count - 1}", f"{member}", "choose one of the members")
     signature = posterior.signature
     settled = precision.for_likelihood(signature.likelihood)
-    return quantised_module(posterior.networks[member], signature.input_shape, settled)
+    return prepare_module(posterior.networks[member], signature.input_shape, settled)
 
 
-def quantised_module(
+def prepare_module(
     network: nn.Module, input_shape: tuple[int, ...], precision: Precision, traces: Traces | None = None
 ) -> nn.Module:
     """As ``prepare``, for a module; a constant noise stays around it in float, as part of the likelihood.
@@ -67,10 +67,10 @@ def quantised_module(
     return quant_network(network, input_shape, precision, traces)
 
 
-def requantised(network: nn.Module, signature: Signature, precision: Mapping[str, Any]) -> nn.Module:
+def prepare_again(network: nn.Module, signature: Signature, precision: Mapping[str, Any]) -> nn.Module:
     """The fake-quantised structure of a saved posterior, into which its state is then read."""
     settled = Precision.from_json(precision).for_likelihood(signature.likelihood)
-    return quantised_module(network, signature.input_shape, settled).eval()
+    return prepare_module(network, signature.input_shape, settled).eval()
 
 
 def quant_network(
@@ -187,7 +187,7 @@ class Builder:
             channels=channels if at.granularity == "channel" else None,
         )
 
-    def weighted(self, node: Node) -> QuantLayer:
+    def weighted_layer(self, node: Node) -> QuantLayer:
         module = node.module
         assert module is not None
         if id(module) not in self.weights:
@@ -198,10 +198,10 @@ class Builder:
 
     def _point(self, node: Node, module: Any) -> PointWeights:
         gain, shift = node.options.get("gain"), node.options.get("shift")
-        weight = folded_weight(module.weight.detach(), gain)
+        weight = fold_weight(module.weight.detach(), gain)
         bias: Tensor | None = None
         if module.bias is not None or gain is not None:
-            bias = folded_bias(module.bias, gain, shift, len(weight))
+            bias = fold_bias(module.bias, gain, shift, len(weight))
         quantizer = self.weight_quantizer(self.precision.for_layer(node.layer), len(weight))
         return PointWeights(weight, bias, quantizer, Geometry.of(node.options["geometry"]))
 
@@ -211,7 +211,7 @@ class Builder:
         channels = len(module.weight_mean)
         bias: Tensor | None = None
         if module.bias_mean is not None or gain is not None:
-            bias = folded_bias(module.bias_mean, gain, shift, channels)
+            bias = fold_bias(module.bias_mean, gain, shift, channels)
         quantizer = self.weight_quantizer(at, channels)
         sigma = Quantizer(
             at.sigma_bits,

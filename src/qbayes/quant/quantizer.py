@@ -19,8 +19,8 @@ from qbayes.integer.arithmetic.grid import (
     quantize,
     scale_gradient,
 )
-from qbayes.quant.kernels.epilogue import can_finish, finished
-from qbayes.quant.kernels.fake_quantize import can_fuse, fused
+from qbayes.quant.kernels.epilogue import can_finish, run_epilogue
+from qbayes.quant.kernels.fake_quantize import can_fuse, fuse_fake_quantize
 from qbayes.quant.kernels.moving_average import Grid, can_follow, follow
 from qbayes.quant.observers import QUANTIZERS, State
 
@@ -103,18 +103,20 @@ class Quantizer(nn.Module):
         if not self.quantizing:
             return x
         if can_fuse(x, self.scale, self.zero_point, self.low, self.high, self.axis):
-            return self._fused(x, factor)
+            return self._fuse(x, factor)
         scale, zero = self.grid()
         if self.learned:
             scale = scale_gradient(scale, self._gradient_factor(x))
         return fake_quantize(x, self._along(scale, x), self._along(zero, x), self.low, self.high)
 
-    def _fused(self, x: Tensor, factor: bool) -> Tensor:
+    def _fuse(self, x: Tensor, factor: bool) -> Tensor:
         """What ``forward`` computes, in one kernel or pass."""
         lower = factor and torch.is_autocast_enabled(x.device.type)
         dtype = torch.get_autocast_dtype(x.device.type) if lower else x.dtype
         grid = (self.scale, self.zero_point) if self.learned else self.grid()
-        return fused(x, grid, (self.low, self.high), self._served(x) if self.learned else None, dtype)
+        return fuse_fake_quantize(
+            x, grid, (self.low, self.high), self._elements_of_a_scale(x) if self.learned else None, dtype
+        )
 
     def finish(self, x: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor | None:
         """``forward(relu(x + bias))`` in one kernel, where one serves ``x``; else None: nothing is done.
@@ -126,8 +128,8 @@ class Quantizer(nn.Module):
         if looks or not self.quantizing or not can_finish(x, bias, self.scale, self.zero_point, *ends):
             return None
         grid = (self.scale, self.zero_point) if self.learned else self.grid()
-        served = self._served(x) if self.learned else None
-        return finished(x, bias, grid, ends, served, relu=relu)
+        served = self._elements_of_a_scale(x) if self.learned else None
+        return run_epilogue(x, bias, grid, ends, served, relu=relu)
 
     def grid(self) -> tuple[Tensor, Tensor]:
         """Scale (positive, finite) and zero-point: scalars, or one a channel.
@@ -210,7 +212,7 @@ class Quantizer(nn.Module):
             )
 
     def _update(self, x: Tensor) -> None:
-        if self._followed(x):
+        if self._follow(x):
             return
         if not self.weight:
             sane = self._see(x)
@@ -220,7 +222,7 @@ class Quantizer(nn.Module):
         sane = torch.isfinite(least) & torch.isfinite(most)
         self._set_grid(*self._range_of_weights(x), sane)
 
-    def _followed(self, x: Tensor) -> bool:
+    def _follow(self, x: Tensor) -> bool:
         """Whether kernels of ours served ``x``: those of plain extremes on an affine grid."""
         whole = 1.0 if self.rule.extremes else None
         pace = whole if self.weight else self.rule.pace
@@ -265,7 +267,7 @@ class Quantizer(nn.Module):
         self.ready.copy_(self.ready | sane)
         self.started = True
 
-    def _served(self, x: Tensor) -> int:
+    def _elements_of_a_scale(self, x: Tensor) -> int:
         """How many numbers of ``x`` one scale serves: the N of its gradient's factor."""
         served = x.numel() // (self.channels or 1) if self.weight else x.numel() // max(x.shape[0], 1)
         return max(served, 1)
@@ -273,7 +275,7 @@ class Quantizer(nn.Module):
     def _gradient_factor(self, x: Tensor) -> Tensor:
         # a range without positive numbers has Z = high.
         above = (self.high - self.zero_point).clamp(min=1)
-        return torch.rsqrt(above * self._served(x))
+        return torch.rsqrt(above * self._elements_of_a_scale(x))
 
     def _along(self, t: Tensor, x: Tensor) -> Tensor:
         return per_channel(t, x.ndim, self.axis)

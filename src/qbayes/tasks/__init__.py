@@ -3,7 +3,7 @@
 from qbayes.tasks.base import Split, Task
 from qbayes.tasks.dataset import DATASETS, Dataset
 from qbayes.tasks.files.download import data_folder, fetch, verify
-from qbayes.tasks.load import TaskLike, load_task, named_task
+from qbayes.tasks.load import TaskLike, load_task, resolve_task
 
 __all__ = [
     "DATASETS",
@@ -14,6 +14,6 @@ __all__ = [
     "data_folder",
     "fetch",
     "load_task",
-    "named_task",
+    "resolve_task",
     "verify",
 ]

@@ -126,7 +126,7 @@ def class_count(train: Tensor, names: Sequence[str] | None) -> int:
         absent = sorted(set(range(classes)) - set(seen))
         raise BadInput(
             "training labels must be 0 … K−1 without a gap",
-            f"labels up to {max(seen)}, none of {_listed(absent)}",
+            f"labels up to {max(seen)}, none of {_list_labels(absent)}",
             "renumber with np.unique(y, return_inverse=True)[1], or name all classes in labels=",
         )
     return classes
@@ -137,7 +137,7 @@ def check_labels_seen(train: Tensor, other: Tensor, split: str) -> None:
     if unseen:
         raise BadInput(
             f"every {split} label must occur in training",
-            f"{_listed(unseen)} only in {split}",
+            f"{_list_labels(unseen)} only in {split}",
             "add training rows of it, or leave those rows out (a validation share: another seed, or less)",
         )
 
@@ -225,6 +225,6 @@ def _check_rounding(raw: Tensor, values: Tensor, what: str) -> None:
         )
 
 
-def _listed(labels: Sequence[int], most: int = 10) -> str:
+def _list_labels(labels: Sequence[int], most: int = 10) -> str:
     shown = ", ".join(str(label) for label in labels[:most])
     return shown + (", …" if len(labels) > most else "")

@@ -33,7 +33,7 @@ class CropAndFlip:
         along, across = torch.arange(height, device=device), torch.arange(width, device=device)
         row, column = down + along, right + torch.where(mirrored, width - 1 - across, across)
         if self.border == "reflect":
-            row, column = (_reflected(at - self.padding, n) for at, n in ((row, height), (column, width)))
+            row, column = (_reflect(at - self.padding, n) for at, n in ((row, height), (column, width)))
         else:
             x = F.pad(x, (self.padding,) * 4, value=self.black)
         from_row, from_column = row[:, None, :, None], column[:, None, None, :]
@@ -42,7 +42,7 @@ class CropAndFlip:
         return x[image, channel, from_row, from_column]
 
 
-def _reflected(at: Tensor, length: int) -> Tensor:
+def _reflect(at: Tensor, length: int) -> Tensor:
     """Places beyond the ends of ``0 … length − 1``, reflected at the first and the last."""
     return length - 1 - (length - 1 - at.abs()).abs()
 

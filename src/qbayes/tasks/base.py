@@ -15,14 +15,14 @@ from qbayes.tasks.arrays import Array, Kind
 from qbayes.tasks.assemble import SPLITS, Look, for_testing, in_memory
 from qbayes.tasks.augment import Augment
 from qbayes.tasks.source import Batch, LoaderFactory, Source, Split
-from qbayes.tasks.stream import streamed
+from qbayes.tasks.stream import stream_fields
 
 _SEED = 1
 # every split is found behind those before it: where nobody says how many there are, that has an end too.
 _MOST_SPLITS = 1000
 
 
-def fixed_split(
+def split_rows(
     rows: int, split: int, splits: int | None = None, share: float = 0.9
 ) -> tuple[np.ndarray, np.ndarray]:
     """``(training rows, test rows)`` of split number ``split``.
@@ -103,7 +103,7 @@ class Task:
         a single row is left out where there is another batch: batch normalisation cannot use it.
         """
         self._check("train", batch_size)
-        return self._prepared(self.source.shuffled(batch_size, generator, device, epoch), device)
+        return self._prepare(self.source.shuffle(batch_size, generator, device, epoch), device)
 
     def example(self, rows: int = 2) -> Tensor:
         """A few training inputs, standardised, on the CPU: for dry runs."""
@@ -111,7 +111,7 @@ class Task:
         x, _ = next(iter(self.source.batches("train", rows)))
         return self.signature.transform.apply(x)
 
-    def _prepared(self, batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    def _prepare(self, batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
         transform = self.signature.transform.to(device)
         target = None if self.signature.target is None else self.signature.target.to(device)
         for x, y in batches:
@@ -204,7 +204,7 @@ class Task:
         ``identity`` names the data and its version in the fingerprint.
         """
         look = Look(name, labels, standardize, input_range, shifts, augment, confusion_name)
-        fields = streamed(
+        fields = stream_fields(
             factory,
             kind,
             splits=splits,

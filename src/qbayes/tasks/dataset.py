@@ -43,11 +43,11 @@ class DataFile:
     archive: Archive | None = None
     also: tuple[str, ...] = ()
 
-    def found(self, folder: Path) -> Path | None:
+    def find(self, folder: Path) -> Path | None:
         places = (folder / place for place in (self.path, *self.also))
         return next((place for place in places if place.is_file()), None)
 
-    def published(self) -> str:
+    def publisher(self) -> str:
         return self.archive.url if self.archive else self.url
 
 
@@ -91,7 +91,7 @@ class Dataset:
     def need(self, data_folder: Path, *paths: str) -> list[Path]:
         """Where the files named (by default all) lie, or an error that says how to get them."""
         wanted = [file for file in self.files if not paths or file.path in paths]
-        places = [file.found(self.folder(data_folder)) for file in wanted]
+        places = [file.find(self.folder(data_folder)) for file in wanted]
         found = [place for place in places if place is not None]
         if len(found) < len(wanted):
             absent = [file for file, place in zip(wanted, places, strict=True) if place is None]
@@ -106,7 +106,7 @@ def missing(dataset: Dataset, files: list[DataFile], data_folder: Path, why: str
     """The error that names the files, where they go, where they are published and their checksums."""
     folder = dataset.folder(data_folder)
     listed = "".join(
-        f"\n         {folder / file.path}  {file.checksum or '(any)'}  from {file.published() or 'you'}"
+        f"\n         {folder / file.path}  {file.checksum or '(any)'}  from {file.publisher() or 'you'}"
         for file in files
     )
     return MissingFile(

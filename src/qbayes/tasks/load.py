@@ -46,7 +46,7 @@ _VALIDATION = 0.1  # of the training rows, for classification
 TaskLike = Task | str
 
 
-def named_task(task: TaskLike) -> Task:
+def resolve_task(task: TaskLike) -> Task:
     """The task that a name stands for, as ``load_task`` has it; anything else as it is."""
     return load_task(task) if isinstance(task, str) else task
 

@@ -48,7 +48,7 @@ class Source(Protocol):
 
     def confusion(self, batch_size: int) -> Iterator[Tensor]: ...
 
-    def shuffled(
+    def shuffle(
         self, batch_size: int, generator: torch.Generator, device: torch.device, epoch: int
     ) -> Iterator[Batch]: ...
 
@@ -70,7 +70,7 @@ class InMemory:
         assert self.confusion_inputs is not None
         yield from self.confusion_inputs.split(batch_size)
 
-    def shuffled(
+    def shuffle(
         self, batch_size: int, generator: torch.Generator, device: torch.device, epoch: int
     ) -> Iterator[Batch]:
         part = self._training_part(device)
@@ -120,19 +120,19 @@ class Loader:
     rows: int
 
     def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        return _recut(self._checked(split, 0), batch_size)
+        return _recut(self._check(split, 0), batch_size)
 
     def confusion(self, batch_size: int) -> Iterator[Tensor]:
         for x in self._confusion_inputs():
             yield from x.split(batch_size)
 
-    def shuffled(
+    def shuffle(
         self, batch_size: int, generator: torch.Generator, device: torch.device, epoch: int
     ) -> Iterator[Batch]:
         seed = int(torch.randint(0, 2**31 - 1, (), generator=generator))
         first, seen = True, 0
         variation = Variation()
-        for x, y in _recut(self._checked("train", seed), batch_size):
+        for x, y in _recut(self._check("train", seed), batch_size):
             seen += len(x)
             variation.add(y)
             if seen > self.rows:
@@ -144,7 +144,7 @@ class Loader:
             raise self._wrong_rows(f"{seen} rows in epoch {epoch}")
         variation.check(self.kind, seen)
 
-    def _checked(self, split: str, seed: int) -> Iterator[Batch]:
+    def _check(self, split: str, seed: int) -> Iterator[Batch]:
         for x, y in read_batches(self.factory, self.kind, split, seed):
             check_same_shape(x, self.input_shape, f"a {split} batch of inputs")
             check_same_shape(y, self.target_shape, f"a {split} batch of targets")

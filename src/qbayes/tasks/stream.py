@@ -41,7 +41,7 @@ class Survey:
             self.targets.add(y)
 
 
-def streamed(
+def stream_fields(
     factory: LoaderFactory,
     kind: str,
     *,

@@ -19,17 +19,17 @@ from qbayes.errors import BadInput, Interrupted, QbayesError, RunFailed
 from qbayes.methods.base import Method
 from qbayes.networks import Architecture
 from qbayes.networks.base import run_example
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.posterior.likelihood import ConstantNoise, Gaussian, Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Attachment, point_state
 from qbayes.posterior.storage.save import state_hash
 from qbayes.provenance import device_name, versions
-from qbayes.tasks import Task, TaskLike, named_task
+from qbayes.tasks import Task, TaskLike, resolve_task
 from qbayes.training.budget import Budget, resolve_arithmetic, steps_in_epoch
 from qbayes.training.checkpoint import Checkpoint, CheckpointLike
 from qbayes.training.loop import Loop, Run
-from qbayes.training.named import MethodLike, NetworkLike, named_method, named_network
+from qbayes.training.named import MethodLike, NetworkLike, resolve_method, resolve_network
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.small_images import check_small_images
 
@@ -77,9 +77,9 @@ def fit(
     Returns:
         A posterior with one member for each chain, or more where the method keeps several states.
     """
-    task = named_task(task)
+    task = resolve_task(task)
     if isinstance(task, Task):
-        network, method = named_network(network, task), named_method(method, task)
+        network, method = resolve_network(network, task), resolve_method(method, task)
     check_kinds(network, task, method, budget)
     assert isinstance(method, Method)
     assert not isinstance(network, str | Mapping)
@@ -90,7 +90,7 @@ def fit(
         )
     chains = int(chains)
     place = choose_device(device)
-    budget = settled_budget(budget, method, task)
+    budget = resolve_budget(budget, method, task)
     if start is None:
         _warn_of_no_start(budget, method, task)
     budget = resolve_arithmetic(budget, place, task.signature.input_shape)
@@ -156,11 +156,11 @@ def prepare(
 ) -> tuple[nn.Module, Attachment]:
     """The module to train: built, started, attached, with a noise where the network has none, checked."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(seed, "network", chain))
+        torch.manual_seed(derive_seed(seed, "network", chain))
         if not isinstance(network, nn.Module):
-            plain = _built(network)
+            plain = _build(network)
         else:
-            plain = copy.deepcopy(network) if chain == 0 else reinitialised(network)
+            plain = copy.deepcopy(network) if chain == 0 else reinitialise(network)
         plain = plain.cpu()
         if start is not None:
             _start_from(plain, start, chain)
@@ -194,7 +194,7 @@ def _check_method(method: object) -> None:
         raise BadInput("the method must be a Method", repr(method), f"use qb.method({name!r})")
 
 
-def _built(factory: Callable[[], nn.Module]) -> nn.Module:
+def _build(factory: Callable[[], nn.Module]) -> nn.Module:
     """The network that ``factory`` makes; what goes wrong in it is told as such."""
     must = "a function given as the network must make a module, without arguments"
     try:
@@ -208,7 +208,7 @@ def _built(factory: Callable[[], nn.Module]) -> nn.Module:
     return made
 
 
-def reinitialised(network: nn.Module) -> nn.Module:
+def reinitialise(network: nn.Module) -> nn.Module:
     """A copy with fresh weights, for the next chain of an ensemble."""
     architecture = getattr(network, "architecture", None)
     if isinstance(architecture, Architecture):
@@ -228,7 +228,7 @@ def reinitialised(network: nn.Module) -> nn.Module:
     return fresh
 
 
-def settled_budget(budget: Budget | None, method: Method, task: Task) -> Budget:
+def resolve_budget(budget: Budget | None, method: Method, task: Task) -> Budget:
     """The budget with the epochs that this task's rows ask for; the method's own where none is given."""
     budget = default_budget(method, task) if budget is None else budget
     budget = budget.for_rows(task.train_rows)
@@ -242,7 +242,7 @@ def settled_budget(budget: Budget | None, method: Method, task: Task) -> Budget:
 def _warn_of_no_start(budget: Budget, method: Method, task: Task) -> None:
     """Some budgets are to go on from a trained network, and are too short without one."""
     preset = method.preset("default", task.name, task.kind)
-    if preset.start and budget == settled_budget(None, method, task):
+    if preset.start and budget == resolve_budget(None, method, task):
         warnings.warn(
             f"the default budget of {method.name} for {task.name} must begin at a trained {preset.start} "
             f"network; there is none, and {budget.epochs} epochs are too few. Fit {preset.start} first and "
@@ -344,7 +344,7 @@ def _train(
             loss,
             optimizer,
             method.collect,
-            seed=derived_seed(seed, "chain", chain),
+            seed=derive_seed(seed, "chain", chain),
             device=device,
             fingerprint=fingerprint,
             checkpoint=checkpoint,

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes.errors import Interrupted
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.storage.save import state_to
 from qbayes.posterior.storage.stored import members_of
@@ -100,8 +100,8 @@ class Loop:
         self.phase: Hashable = None
         # from a trained network a finite loss, however high, is an outcome; from a new one it is a mistake.
         self.may_rise = may_rise
-        self.order: Order = torch.Generator().manual_seed(derived_seed(seed, "order"))
-        self.noise_seed = derived_seed(seed, "noise")
+        self.order: Order = torch.Generator().manual_seed(derive_seed(seed, "order"))
+        self.noise_seed = derive_seed(seed, "noise")
         self.state = Run()
         self.steps_per_epoch = steps_in_epoch(task.train_rows, budget.batch_size)
         steps = budget.epochs * self.steps_per_epoch
@@ -111,7 +111,7 @@ class Loop:
         self._replayed: ReplayedSteps | None = None
         if replay and can_be_replayed(device):
             self._replayed = ReplayedSteps(self._gradient, optimizer, device)
-        self._forward = self._compiled() if budget.compile and device.type == "cuda" else module
+        self._forward = self._compile() if budget.compile and device.type == "cuda" else module
 
     def run(self, *, resume: bool = False) -> Run:
         cuda = [self.device] if self.device.type == "cuda" else []
@@ -164,7 +164,7 @@ class Loop:
         number = min(state.epoch * self.steps_per_epoch + state.step, total - 1)
         if state.epoch < round(budget.small_images * budget.epochs):
             x = shrink(x)
-        loss = self._descended(x, y, budget.rate_at(number, total))
+        loss = self._descend(x, y, budget.rate_at(number, total))
         if self._average is not None:
             self._average.add(number)
         # the rows lie behind the axis of a stack, which the loss has too.
@@ -172,7 +172,7 @@ class Loop:
         state.loss_sum = seen if state.loss_sum is None else state.loss_sum + seen
         state.step += 1
 
-    def _descended(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
+    def _descend(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
         """The loss, after a step against its gradient."""
         if self._replayed is not None:
             self._replayed.set_rate(rate)
@@ -212,7 +212,7 @@ class Loop:
         assert state.loss_sum is not None
         mean = (state.loss_sum / rows_in_epoch(self.task.train_rows, self.budget.batch_size)).cpu()
         state.epoch, state.step, state.loss_sum = state.epoch + 1, 0, None
-        state.losses.append(self._judged(mean))
+        state.losses.append(self._judge(mean))
         if self.collect(state.epoch, self.budget.epochs):
             if self._average is not None and not self._average.is_empty:
                 # not what is compiled: the norms' momentum is another.
@@ -225,14 +225,14 @@ class Loop:
 
     def _rows_of_statistics(self) -> Iterator[Tensor]:
         """Training inputs, augmented, in an order of their own."""
-        order, rows = torch.Generator().manual_seed(derived_seed(self.noise_seed, "statistics")), 0
+        order, rows = torch.Generator().manual_seed(derive_seed(self.noise_seed, "statistics")), 0
         for x, _ in self.task.training_batches(self.budget.batch_size, order, self.device, self.state.epoch):
             yield x
             rows += len(x)
             if rows >= _ROWS_OF_STATISTICS:
                 return
 
-    def _judged(self, mean: Tensor) -> float:
+    def _judge(self, mean: Tensor) -> float:
         """The epoch's loss, when it is sound."""
         check_losses([*self.state.losses, float(mean)], may_rise=self.may_rise)
         return float(mean)
@@ -241,7 +241,7 @@ class Loop:
         check_losses(self.state.losses, kept=True, may_rise=self.may_rise)
         check_state(self.module.state_dict(), self.state.epoch)
 
-    def _compiled(self) -> Any:
+    def _compile(self) -> Any:
         # small networks are bound by launches: torch's own CUDA graphs, where the step is in none of ours.
         mode = "reduce-overhead" if self._replayed is None else "default"
         return torch.compile(self.module, mode=mode, dynamic=False)

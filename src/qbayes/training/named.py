@@ -14,7 +14,7 @@ NetworkLike = nn.Module | Callable[[], nn.Module] | str | Mapping[str, Any]
 MethodLike = Method | str | Mapping[str, Any]
 
 
-def named_network(given: NetworkLike, task: Task) -> nn.Module | Callable[[], nn.Module]:
+def resolve_network(given: NetworkLike, task: Task) -> nn.Module | Callable[[], nn.Module]:
     """A network that was given by name, as a function that makes it for the task; others as they are.
 
     Args:
@@ -27,7 +27,7 @@ def named_network(given: NetworkLike, task: Task) -> nn.Module | Callable[[], nn
     return lambda: network(name, task, **options)
 
 
-def named_method(given: MethodLike, task: Task) -> Method:
+def resolve_method(given: MethodLike, task: Task) -> Method:
     """A method that was given by name, as its preset has it for the task; others as they are.
 
     Args:

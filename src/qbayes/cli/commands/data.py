@@ -50,7 +50,7 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     rows: list[dict[str, Any]] = []
     for name in DATASETS:
         member = DATASETS[name]
-        there = sum(file.found(member.folder(folder)) is not None for file in member.files)
+        there = sum(file.find(member.folder(folder)) is not None for file in member.files)
         described = {"name": name, "kind": member.kind, "summary": member.summary, "terms": member.terms}
         rows.append({**described, "files": len(member.files), "files_there": there})
     if as_json:

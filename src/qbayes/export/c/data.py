@@ -37,7 +37,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def renamed(template: str, name: str) -> str:
+def rename_prefix(template: str, name: str) -> str:
     """A template with ``network`` as its prefix, under another name."""
     renamed_text = re.sub(r"\bnetwork(?=_|\.[cho]\b|: )", name, template)
     # a definition on a command line, -DNETWORK_FLOAT, has no edge of a word before it.
@@ -88,7 +88,7 @@ def _lines(items: Iterable[str]) -> str:
     return "\n".join(f"    {text.rstrip()}" for text in [*lines, line] if text)
 
 
-def _aligned(count: int) -> int:
+def _align(count: int) -> int:
     return -(-count // _WORD_BYTES) * _WORD_BYTES
 
 
@@ -108,7 +108,7 @@ class Data:
             name = self._names[key] = f"c{len(self._names)}"
             body = _lines(number(value, kind) for value in held)
             self.texts.append(f"static const {kind} {name}[{len(held)}] = {{\n{body}\n}};")
-            self.bytes[owner] += _aligned(_BYTES[kind] * len(held))
+            self.bytes[owner] += _align(_BYTES[kind] * len(held))
         return self._names[key]
 
     def pointers(self, owner: str, kind: str, name: str, arrays: Sequence[str]) -> None:
@@ -116,11 +116,11 @@ class Data:
         self.texts.append(f"static const {kind} *const {name}[{len(arrays)}] = {{{', '.join(arrays)}}};")
         self.bytes[owner] += POINTER_BYTES * len(arrays)
 
-    def named(self, owner: str, kind: str, name: str, values: Sequence[int] | Sequence[float]) -> None:
+    def add_array(self, owner: str, kind: str, name: str, values: Sequence[int] | Sequence[float]) -> None:
         """An array under a name of its own."""
         body = _lines(number(value, kind) for value in values)
         self.texts.append(f"static const {kind} {name}[{len(values)}] = {{\n{body}\n}};")
-        self.bytes[owner] += _aligned(_BYTES[kind] * len(values))
+        self.bytes[owner] += _align(_BYTES[kind] * len(values))
 
     def structs(self, owner: str, kind: str, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """An array of structs, given by the names of their fields."""

@@ -16,7 +16,7 @@ def count(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def filled(template: str, network: Network) -> str:
+def fill_template(template: str, network: Network) -> str:
     """The public header: every ``@WORD@`` of the template becomes what it is for this network."""
     program = network.program
     given = program.values[program.input]
@@ -96,7 +96,7 @@ def settings(network: Network) -> str:
     return "\n".join(lines)
 
 
-def guarded(file: str, *parts: str) -> str:
+def write_guarded(file: str, *parts: str) -> str:
     """The text of a header that is read once."""
     guard = file.upper().replace(".", "_")
     return "\n".join([f"#ifndef {guard}", f"#define {guard}", "", *parts, "", "#endif", ""])

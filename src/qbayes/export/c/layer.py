@@ -58,7 +58,7 @@ def layer_of(program: Program, op: Weighted, most_rows: int = ROWS_A_DOT) -> Lay
     bits = program.values[op.inputs[0]].bits
     # sums of uncentred products must fit 32 bits whatever the codes, and so must the corrected bias.
     narrow = bits <= MOST_BITS and ((1 << bits) - 1) * row * 128 < _INT32
-    narrow = narrow and all(_fits(corrected(program, op, index)) for index in range(len(program.members)))
+    narrow = narrow and all(_fits(correct_bias(program, op, index)) for index in range(len(program.members)))
     positions = geometry["out_height"] * geometry["out_width"]
     # rows are unpacked once for all positions; a single position needs no more than one at a time.
     return Layer(op, geometry, row, not narrow, most_rows if positions > 1 else 1)
@@ -68,7 +68,7 @@ def _fits(bias: Tensor) -> bool:
     return bool((bias.abs() < _INT32).all())
 
 
-def corrected(program: Program, op: Weighted, member: int) -> Tensor:
+def correct_bias(program: Program, op: Weighted, member: int) -> Tensor:
     """``b − Z_x Σ q_w`` of each channel, int64; b itself where the weights are drawn anew each time."""
     held = program.members[member].constants[op.name]
     bias = held["bias"].long()

@@ -115,7 +115,7 @@ def _(op: Mask, context: Context) -> list[str]:
     count = shape[0] if op.channelwise else math.prod(shape)
     inner = math.prod(shape) // count
     zeros = [member.zeros[op.inputs[0]] for member in context.program.members]
-    context.data.named(owner, "uint32_t", f"{context.name}_zero", zeros)
+    context.data.add_array(owner, "uint32_t", f"{context.name}_zero", zeros)
     places = f"{context.place(op.inputs[0])}, {context.place(op.output)}"
     numbers = f"{count}u, {inner}u, {op.site & 0xFFFFFFFF}u, {keep_threshold(op.rate)}u"
     return [f"qb_mask({places}, {numbers}, {context.name}_zero[member], noise);"]
@@ -232,9 +232,9 @@ def _(op: Upsample, context: Context) -> list[str]:
 def _(op: Pad, context: Context) -> list[str]:
     shape, out = context.shape(op.inputs[0]), context.shape(op.output)
     if op.mode != "constant":
-        return _taken(op, context, shape, out)
+        return _take(op, context, shape, out)
     fills = [int(member.constants[op.name]["fill"]) for member in context.program.members]
-    context.data.named(op.name, "uint8_t", f"{context.name}_fill", fills)
+    context.data.add_array(op.name, "uint8_t", f"{context.name}_fill", fills)
     axes, source, offset = [], 0, 0
     pairs = zip(shape, op.amounts, strides(shape), strides(out), strict=True)
     for n, (before, after), s, o in pairs:
@@ -245,7 +245,7 @@ def _(op: Pad, context: Context) -> list[str]:
     return [filled, *emit_move(op, context, axes, source, offset)]
 
 
-def _taken(op: Pad, context: Context, shape: Sequence[int], out: Sequence[int]) -> list[str]:
+def _take(op: Pad, context: Context, shape: Sequence[int], out: Sequence[int]) -> list[str]:
     if not out:
         return emit_move(op, context, [])
     data, places = context.data, []

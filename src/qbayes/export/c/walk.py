@@ -40,7 +40,7 @@ def strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def joined(axes: Sequence[Axis]) -> list[Axis]:
+def join_axes(axes: Sequence[Axis]) -> list[Axis]:
     """The same walk with as few axes as it needs: an axis that only continues its neighbour is merged."""
     found: list[Axis] = []
     for axis in (a for a in axes if a.length > 1):
@@ -58,7 +58,7 @@ def joined(axes: Sequence[Axis]) -> list[Axis]:
 
 def emit_walk(context: Context, owner: str, name: str, axes: Sequence[Axis]) -> str:
     """The struct of a walk; its name."""
-    data, merged = context.data, joined(axes)
+    data, merged = context.data, join_axes(axes)
     row = {
         "axes": len(merged),
         "inputs": len(merged[0].steps),

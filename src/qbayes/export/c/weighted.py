@@ -5,14 +5,14 @@ from torch import Tensor
 
 from qbayes.export.c.data import Data
 from qbayes.export.c.emitters import emits
-from qbayes.export.c.layer import Layer, corrected, is_corrected
+from qbayes.export.c.layer import Layer, correct_bias, is_corrected
 from qbayes.export.c.plan import section
 from qbayes.export.c.walk import Context
 from qbayes.integer.arithmetic.epsilon_table import epsilon_table
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import Constants, Conv, Linear, Weighted
 from qbayes.integer.program import Program
-from qbayes.integer.structure.op_record import pack, packed_bytes
+from qbayes.integer.structure.op_record import bytes_packed, pack
 
 _KINDS = {0: "QB_MIXED", 1: "QB_ONE_GRID", 2: "QB_TWO_GRIDS"}
 
@@ -65,7 +65,7 @@ def _shape(data: Data, layer: Layer) -> dict[str, object]:
     low, high = weights.limits
     found: dict[str, object] = {
         "row": row,
-        "row_bytes": packed_bytes(row, weights.bits),
+        "row_bytes": bytes_packed(row, weights.bits),
         "bits": weights.bits,
         "low": low,
         "high": high,
@@ -75,7 +75,7 @@ def _shape(data: Data, layer: Layer) -> dict[str, object]:
         return found
     upper = epsilon_table(weights.noise_bits)[2048:]
     found |= {
-        "sigma_bytes": packed_bytes(row, weights.sigma_bits),
+        "sigma_bytes": bytes_packed(row, weights.sigma_bits),
         "sigma_bits": weights.sigma_bits,
         "site": f"{weights.site & 0xFFFFFFFF}u",
         "epsilon": data.array("the table of the Gaussian", "int8_t", upper),
@@ -85,7 +85,7 @@ def _shape(data: Data, layer: Layer) -> dict[str, object]:
     return found
 
 
-def _packed(codes: Tensor, bits: int, signed: bool) -> bytes:
+def _pack_rows(codes: Tensor, bits: int, signed: bool) -> bytes:
     """Every row from a byte of its own."""
     return b"".join(pack(row, bits, signed) for row in codes.flatten(1))
 
@@ -94,10 +94,10 @@ def _numbers(data: Data, program: Program, layer: Layer, member: int) -> dict[st
     op, weights = layer.op, layer.op.weights
     held, grids = program.members[member].constants[op.name], program.grids(op, program.members[member])
     owner = op.name
-    bias = held["bias"] if layer.wide else corrected(program, op, member)
+    bias = held["bias"] if layer.wide else correct_bias(program, op, member)
     codes = held["mean" if weights.is_gaussian else "weight"]
     found: dict[str, object] = {
-        "codes": data.array(owner, "uint8_t", _packed(codes, weights.bits, True)),
+        "codes": data.array(owner, "uint8_t", _pack_rows(codes, weights.bits, True)),
         "bias": data.array(owner, "int32_t", bias),
         "multiplier": data.array(owner, "int32_t", held["multiplier"]),
         "shift": data.array(owner, "uint8_t", held["shift"]),
@@ -116,7 +116,7 @@ def _numbers(data: Data, program: Program, layer: Layer, member: int) -> dict[st
 def _gaussian(data: Data, layer: Layer, held: Constants) -> dict[str, object]:
     weights, owner = layer.op.weights, layer.op.name
     found: dict[str, object] = {
-        "sigma": data.array(owner, "uint8_t", _packed(held["sigma"], weights.sigma_bits, False)),
+        "sigma": data.array(owner, "uint8_t", _pack_rows(held["sigma"], weights.sigma_bits, False)),
         "noise_multiplier": data.array(owner, "int32_t", held["noise_multiplier"]),
         "noise_shift": data.array(owner, "uint8_t", held["noise_shift"]),
     }

@@ -110,14 +110,14 @@ class FloatDraws(Draws[int, Node]):
         for node in steps:
             inputs = [values[id(source)] for source in node.inputs]
             if node.kind == "mask":
-                values[id(node)] = self._masked(g, node, inputs[0], noise, known)
+                values[id(node)] = self._mask(g, node, inputs[0], noise, known)
             elif node.kind == "weighted":
                 weights = self._weights(g, node, inputs[0], noise, known)
                 values[id(node)] = write_weighted(g, node, inputs[0], *weights)
             elif node.kind != "input":
                 values[id(node)] = write_node(g, node, inputs)
 
-    def _masked(self, g: Graph, node: Node, x: str, noise: FloatNoise, known: dict[int, str]) -> str:
+    def _mask(self, g: Graph, node: Node, x: str, noise: FloatNoise, known: dict[int, str]) -> str:
         """``k ⊙ x / (1 − p)``."""
         layer = node.module
         assert isinstance(layer, Mask)
@@ -143,13 +143,13 @@ class FloatDraws(Draws[int, Node]):
         if not isinstance(layer, GaussianLayer):
             return weight, bias
 
-        def sampled(mean: str, site: int, sigma: torch.Tensor) -> str:
+        def write_sample(mean: str, site: int, sigma: torch.Tensor) -> str:
             if site not in known:
                 known[site] = g.node("Add", mean, noise.deviation(g, self.sites[site], x, sigma))
             return known[site]
 
         with g.scope(node.name):
-            weight = sampled(weight, layer.site, layer.weight_sigma)
+            weight = write_sample(weight, layer.site, layer.weight_sigma)
             if layer.bias_site is not None and bias is not None and layer.bias_rho is not None:
-                bias = sampled(bias, layer.bias_site, F.softplus(layer.bias_rho))
+                bias = write_sample(bias, layer.bias_site, F.softplus(layer.bias_rho))
         return weight, bias

@@ -58,7 +58,7 @@ def float_model(posterior: NetworkPosterior, options: Options | None = None) -> 
     given = None
     if options.noise == "inputs":
         given = {s.site: g.input(s.name, s.dtype, s.axes(options.draws)) for s in sites.values()}
-    z = _standardised(g, posterior, x)
+    z = _standardise(g, posterior, x)
     parts: list[dict[str, str]] = []
     for at, member in enumerate(members[: options.draws]):
         draws = math.ceil((options.draws - at) / len(members))
@@ -81,7 +81,7 @@ def float_pass(posterior: NetworkPosterior, member: int = 0) -> bytes:
     _check_float(posterior)
     one = _member(posterior, member)
     g = Graph()
-    z = _standardised(g, posterior, _input(g, posterior))
+    z = _standardise(g, posterior, _input(g, posterior))
     found = FloatDraws(one.graph, 1, _sites(one.graph), None).once(g, z)
     row = next(iter(one.graph.heads.values())).shape
     for name, tensor in _heads(g, found, one).items():
@@ -139,7 +139,7 @@ def _input(g: Graph, posterior: NetworkPosterior) -> str:
     return g.input(INPUT, np.float32, (ROWS, *posterior.signature.input_shape))
 
 
-def _standardised(g: Graph, posterior: NetworkPosterior, x: str) -> str:
+def _standardise(g: Graph, posterior: NetworkPosterior, x: str) -> str:
     transform = posterior.signature.transform
     along = (-1, *(1,) * (len(posterior.signature.input_shape) - 1))
     mean, std = (t.cpu().numpy().astype(np.float32).reshape(along) for t in (transform.mean, transform.std))

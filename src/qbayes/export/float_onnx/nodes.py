@@ -54,7 +54,7 @@ def write_weighted(g: Graph, node: Node, x: str, weight: str, bias: str | None) 
         pads = [int(side) for side in geometry["padding"]]
         return g.node(
             "Conv",
-            *_given(x, weight, bias),
+            *_arguments(x, weight, bias),
             strides=list(geometry["stride"]),
             dilations=list(geometry["dilation"]),
             group=geometry["groups"],
@@ -65,12 +65,12 @@ def write_weighted(g: Graph, node: Node, x: str, weight: str, bias: str | None) 
 def _linear(g: Graph, node: Node, x: str, weight: str, bias: str | None) -> str:
     """``x Wᵀ + b`` along the last axis; ``Gemm`` takes rows of one axis only."""
     if len(node.shape) == 1:
-        return g.node("Gemm", *_given(x, weight, bias), transB=1)
+        return g.node("Gemm", *_arguments(x, weight, bias), transB=1)
     y = g.node("MatMul", x, g.node("Transpose", weight, perm=[1, 0]))
     return y if bias is None else g.node("Add", y, bias)
 
 
-def _given(*tensors: str | None) -> list[str]:
+def _arguments(*tensors: str | None) -> list[str]:
     return [tensor for tensor in tensors if tensor is not None]
 
 

@@ -25,7 +25,7 @@ def write_unary(g: Graph, node: Node, x: str) -> str:
     if number:
         return _with_number(g, node, kind, x)
     if kind.lower() in _SLOPED:
-        return _sloped(g, x, *_SLOPED[kind.lower()], called)
+        return _write_with_slope(g, x, *_SLOPED[kind.lower()], called)
     write = _WRITERS.get(kind.lower())
     if write is None or _has_arguments(called):
         raise BadInput(
@@ -41,7 +41,7 @@ def _has_arguments(function: Any) -> bool:
     return isinstance(function, functools.partial) and any(function.args[1:])
 
 
-def _sloped(g: Graph, x: str, operator: str, name: str, default: float, called: Any) -> str:
+def _write_with_slope(g: Graph, x: str, operator: str, name: str, default: float, called: Any) -> str:
     """A function of one number more: a layer's attribute, or an argument of the call."""
     if isinstance(called, functools.partial):
         more, named = called.args[1:]

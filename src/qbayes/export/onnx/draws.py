@@ -76,10 +76,10 @@ class Draws(ABC, Generic[Key, Step]):
         noisy = [key for key in keys if key in flow.noisy]
         made: dict[Key, str] = {}
         if noisy:
-            made = (self._looped if flow.samples_weights else self._folded)(g, flow, values, noisy)
+            made = (self._loop_draws if flow.samples_weights else self._fold_draws)(g, flow, values, noisy)
         for key in keys:
             if key not in made:
-                made[key] = self._repeated(g, values[key], key, stacked=True)
+                made[key] = self._repeat(g, values[key], key, stacked=True)
         return {head: made[key] for head, key in flow.heads.items()}
 
     def values_of_draw(self, g: Graph, x: str) -> dict[Key, str]:
@@ -88,17 +88,17 @@ class Draws(ABC, Generic[Key, Step]):
         self.run(g, (*flow.once, *flow.for_each_draw), values, self._noise_of_draw(g, None))
         return values
 
-    def _folded(
+    def _fold_draws(
         self, g: Graph, flow: Flow[Key, Step], values: dict[Key, str], noisy: Sequence[Key]
     ) -> dict[Key, str]:
         """All draws as rows of one batch, the draw being the outer part."""
-        found = {key: self._repeated(g, values[key], key, stacked=False) for key in flow.shared}
+        found = {key: self._repeat(g, values[key], key, stacked=False) for key in flow.shared}
         self.run(g, flow.for_each_draw, found, self.noise(self.given))
         return {
             key: g.node("Reshape", found[key], g.whole(self.draws, -1, *self.shape(key))) for key in noisy
         }
 
-    def _looped(
+    def _loop_draws(
         self, g: Graph, flow: Flow[Key, Step], values: dict[Key, str], noisy: Sequence[Key]
     ) -> dict[Key, str]:
         """One pass of the body for each draw, whose weights serve all rows."""
@@ -119,7 +119,7 @@ class Draws(ABC, Generic[Key, Step]):
         at = g.constant(np.int64(0)) if draw is None else draw
         return self.noise({s: g.node("Gather", tensor, at, axis=0) for s, tensor in self.given.items()})
 
-    def _repeated(self, g: Graph, tensor: str, key: Key, *, stacked: bool) -> str:
+    def _repeat(self, g: Graph, tensor: str, key: Key, *, stacked: bool) -> str:
         """Rows that all draws share, once for each: along an axis of their own, or folded into the batch."""
         shape = self.shape(key)
         wide = g.node("Expand", g.node("Unsqueeze", tensor, g.whole(0)), g.whole(self.draws, 1, *shape))

@@ -17,7 +17,7 @@ from qbayes.export.onnx.noise import (
 from qbayes.integer.onnx.dialect import Dialect
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.op_context import dtype_of_codes, site_of
-from qbayes.integer.onnx.weights import sampled, sampled_bias
+from qbayes.integer.onnx.weights import write_bias_draw, write_draw
 from qbayes.integer.ops import Mask, Op, Weighted
 from qbayes.integer.program import Program
 from qbayes.integer.structure.program_data import Member, Step, plan
@@ -73,15 +73,15 @@ class MemberDraws(Draws[str, Step]):
         for step in steps:
             op = step.op
             inputs = [values[name] for name in op.inputs]
-            drawn = self._drawn(g, op, inputs[0], noise, known)
+            drawn = self._draw(g, op, inputs[0], noise, known)
             values[op.output] = self.dialect.write(g, site_of(self.program, self.member, op, drawn), inputs)
 
-    def _drawn(self, g: Graph, op: Op, x: str, noise: NoiseSource, known: dict[int, str]) -> dict[str, str]:
+    def _draw(self, g: Graph, op: Op, x: str, noise: NoiseSource, known: dict[int, str]) -> dict[str, str]:
         if isinstance(op, Mask):
             with g.scope(op.name):
                 if op.site not in known:
                     known[op.site] = noise.keep(g, self.sites[op.site], x)
-                return {"keep": self._shaped_keep(g, op, known[op.site])}
+                return {"keep": self._shape_keep(g, op, known[op.site])}
         if not isinstance(op, Weighted) or not op.is_stochastic:
             return {}
         constants, lanes = self.member.constants[op.name], self.dialect.lanes
@@ -89,12 +89,12 @@ class MemberDraws(Draws[str, Step]):
             for site in (op.weights.site, op.weights.bias_site):
                 if site is not None and site not in known:
                     known[site] = noise.epsilon(g, self.sites[site], x)
-            found = sampled(g, lanes, op, constants, known[op.weights.site])
+            found = write_draw(g, lanes, op, constants, known[op.weights.site])
             if op.weights.bias_site is not None:
-                found["bias_steps"] = sampled_bias(g, lanes, constants, known[op.weights.bias_site])
+                found["bias_steps"] = write_bias_draw(g, lanes, constants, known[op.weights.bias_site])
         return found
 
-    def _shaped_keep(self, g: Graph, op: Mask, flat: str) -> str:
+    def _shape_keep(self, g: Graph, op: Mask, flat: str) -> str:
         row = self.program.values[op.output].shape
         elements = mask_elements(op, row)
         if elements < self.sites[op.site].shape[0]:

@@ -30,7 +30,7 @@ class ExportedModel:
     def __init__(self, model: Any, run: Run, runtime: str) -> None:
         self.metadata = read_metadata(model)
         self.runtime = runtime
-        self.inputs = {value.name: _declared(model, value) for value in model.graph.input}
+        self.inputs = {value.name: _declaration(model, value) for value in model.graph.input}
         self.outputs = tuple(value.name for value in model.graph.output)
         self._run = run
 
@@ -51,7 +51,7 @@ class ExportedModel:
     def _check(self, name: str, array: Any, lengths: dict[str, int]) -> None:
         """Type and shape of one input; axes of one name have one length."""
         dtype, axes = self.inputs[name]
-        wanted = f"'{name}' must be {dtype} of shape {_spelled(axes)}"
+        wanted = f"'{name}' must be {dtype} of shape {_spell(axes)}"
         if array is None:
             raise BadInput(wanted, "no such input", "give it: noise_feeds draws what the model asks for")
         if not isinstance(array, np.ndarray) or array.dtype != dtype:
@@ -119,12 +119,12 @@ def _noise(site: NoiseSite, draws: torch.Tensor, seed: int, rows: int, first_row
     return epsilon_codes(seed, site.site, draws, site.shape, site.bits).numpy()
 
 
-def _declared(model: Any, value: Any) -> tuple[np.dtype[Any], tuple[str | int, ...]]:
+def _declaration(model: Any, value: Any) -> tuple[np.dtype[Any], tuple[str | int, ...]]:
     onnx = require_onnx()
     tensor = value.type.tensor_type
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
     return dtype, tuple(axis.dim_param or axis.dim_value for axis in tensor.shape.dim)
 
 
-def _spelled(axes: Sequence[str | int]) -> str:
+def _spell(axes: Sequence[str | int]) -> str:
     return "(" + ", ".join(map(str, axes)) + ")"

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from qbayes.export.base import TARGETS, Target, Written, check_folder, kinds, require_ops, write_folder
 from qbayes.export.c import header, selftest, sizes
-from qbayes.export.c.data import DEFAULT, check_name, renamed
+from qbayes.export.c.data import DEFAULT, check_name, rename_prefix
 from qbayes.export.c.emitters import EMITTERS
 from qbayes.export.c.source import Network, network_of
 from qbayes.integer.program import Program
@@ -72,14 +72,18 @@ class CTarget(Target):
     def files(self, network: Network) -> Mapping[str, str]:
         """The text of every file by its name."""
         templates = {path.name: path.read_text(encoding="utf-8") for path in TEMPLATES.iterdir()}
-        templates["network.h"] = header.filled(templates["network.h"], network)
-        templates["network_data.h"] = header.guarded("network_data.h", header.settings(network), network.text)
+        templates["network.h"] = header.fill_template(templates["network.h"], network)
+        templates["network_data.h"] = header.write_guarded(
+            "network_data.h", header.settings(network), network.text
+        )
         recorded = selftest.record(network.program, _rows(network), _RECORDED_DRAWS)
         tests = selftest.test_data(network, recorded)
-        templates["network_test_data.h"] = header.guarded(
+        templates["network_test_data.h"] = header.write_guarded(
             "network_test_data.h", '#include "network.h"', tests
         )
-        made = {renamed(name, self.name): renamed(text, self.name) for name, text in templates.items()}
+        made = {
+            rename_prefix(name, self.name): rename_prefix(text, self.name) for name, text in templates.items()
+        }
         runtime = {path.name: path.read_text(encoding="utf-8") for path in sorted(RUNTIME.glob("*.h"))}
         return {**made, **runtime}
 

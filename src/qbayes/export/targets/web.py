@@ -49,7 +49,7 @@ class WebTarget(Target):
 
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         from qbayes.export.web.folder import page_files
-        from qbayes.export.web.manifest import check_alike, manifest, named, shown_float, shown_program
+        from qbayes.export.web.manifest import check_alike, manifest, name_programs, show_float, show_program
 
         place = Path(place)
         self._check()
@@ -57,9 +57,9 @@ class WebTarget(Target):
         for one in programs:
             require_ops(one, "web", QOPERATOR.writers)
         check_folder(place, overwrite=overwrite)
-        shown = [shown_program(one, name) for name, one in named(programs)]
+        shown = [show_program(one, name) for name, one in name_programs(programs)]
         if self.float_posterior is not None:
-            shown.insert(0, shown_float(self.float_posterior))
+            shown.insert(0, show_float(self.float_posterior))
         check_alike(shown)
         told = [self._example(example, program) for example in self.examples]
         described = manifest(shown, program, self.draws, self.pixels, told)

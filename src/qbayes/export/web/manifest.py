@@ -56,7 +56,7 @@ class Shown:
         }
 
 
-def shown_program(program: Program, name: str) -> Shown:
+def show_program(program: Program, name: str) -> Shown:
     """A program whose model makes one draw of each member at a time, from noise that it is given."""
     members = len(program.members)
     content = onnx_model(program, _options(program.signature, members))
@@ -64,7 +64,7 @@ def shown_program(program: Program, name: str) -> Shown:
     return Shown(name, program.signature, program.provenance, members, sites, content)
 
 
-def shown_float(posterior: NetworkPosterior) -> Shown:
+def show_float(posterior: NetworkPosterior) -> Shown:
     """The float posterior in the same form."""
     members = len(posterior.networks)
     content = float_model(posterior, _options(posterior.signature, members))
@@ -86,7 +86,7 @@ def bits_of(program: Program) -> str:
     return f"W{weight}A{activation}{mixed}" if weight and activation else "integers"
 
 
-def named(programs: Sequence[Program]) -> list[tuple[str, Program]]:
+def name_programs(programs: Sequence[Program]) -> list[tuple[str, Program]]:
     """Programs by their bits; the second one of the same bits is told apart by a number."""
     found: list[tuple[str, Program]] = []
     for program in programs:

@@ -63,7 +63,7 @@ def vendor(place: Path = VENDORED) -> list[Path]:
             f"npm is needed to fetch {PACKAGE}", "no npm here", "install Node.js, or pass --runtime DIST"
         )
     with tempfile.TemporaryDirectory(prefix="qbayes-") as scratch:
-        packed = _packed(npm, Path(scratch))
+        packed = _pack(npm, Path(scratch))
         if hashlib.sha256(packed.read_bytes()).hexdigest() != PACKED_SHA256:
             raise BadFile(
                 f"{PACKAGE} {VERSION} must have the sha256 recorded here",
@@ -80,7 +80,7 @@ def vendor(place: Path = VENDORED) -> list[Path]:
     return [place / name for name in SHA256]
 
 
-def _packed(npm: str, folder: Path) -> Path:
+def _pack(npm: str, folder: Path) -> Path:
     command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--silent", "--fetch-retries=1", "--fetch-timeout=30000"]
     try:
         done = subprocess.run(

@@ -53,7 +53,7 @@ def epsilon_codes(seed: int, site: int, draws: Tensor, shape: tuple[int, ...], b
     return table.to(draws.device)[index].view(-1, *shape)
 
 
-def sampled_codes(
+def sample_codes(
     mean: Tensor | None,
     sigma: Tensor,
     multiplier: Tensor,
@@ -74,7 +74,7 @@ def sampled_codes(
     """
     kernel = c_kernel.kernel() if sigma.device.type == "cpu" else None
     if kernel is None:
-        return _sampled_by_torch(mean, sigma, multiplier, shift, limits, bits, seed, site, draw)
+        return _sample_by_torch(mean, sigma, multiplier, shift, limits, bits, seed, site, draw)
     out = torch.empty(sigma.shape, dtype=torch.int8)
     fill = kernel.sampler(out, mean, sigma, multiplier, shift, limits, epsilon_table(bits), seed, site, draw)
     count = sigma.numel()
@@ -87,7 +87,7 @@ def sampled_codes(
     return out
 
 
-def _sampled_by_torch(
+def _sample_by_torch(
     mean: Tensor | None,
     sigma: Tensor,
     multiplier: Tensor,

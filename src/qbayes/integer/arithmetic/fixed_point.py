@@ -20,9 +20,9 @@ def fixed_point(multipliers: Tensor) -> tuple[Tensor, Tensor]:
 
     A tiny M keeps ``s = 62`` and a smaller m; what rounds to nothing is ``(0, 0)``.
     """
-    real_multipliers = _checked(multipliers)
+    real_multipliers = _check(multipliers)
     shift = _shift_for(real_multipliers, MULTIPLIER_BITS)
-    codes = _scaled(real_multipliers, shift)
+    codes = _scale(real_multipliers, shift)
     overflown = codes.abs() == 1 << MULTIPLIER_BITS  # the mantissa rounded up to the next power of two
     shift = torch.where(overflown, shift - 1, shift)
     codes = torch.where(overflown, codes // 2, codes)
@@ -37,9 +37,9 @@ def shared_shifts(multipliers: Tensor) -> tuple[Tensor, Tensor]:
     The largest |M| of each column gets up to 30 bits, so that a sum of two products with int32 stays below
     2^62.
     """
-    real_multipliers = _checked(multipliers)
+    real_multipliers = _check(multipliers)
     shift = _shift_for(real_multipliers.abs().amax(0), SHARED_BITS).clamp(min=0)
-    codes = _scaled(real_multipliers, shift.expand_as(real_multipliers))
+    codes = _scale(real_multipliers, shift.expand_as(real_multipliers))
     if bool((codes.abs() >= 1 << MULTIPLIER_BITS).any()):
         raise _too_large(multipliers)
     return codes.to(torch.int32), torch.where((codes == 0).all(0), 0, shift).to(torch.int32)
@@ -60,10 +60,10 @@ def real(multiplier: Tensor, shift: Tensor | int) -> Tensor:
 def rescale(v: Tensor, multiplier: Tensor | int, shift: Tensor | int) -> Tensor:
     """``round(v · m / 2^s)``, ties to even, in int64; the caller guarantees ``|v · m| < 2^62``."""
     factor = multiplier.to(torch.int64) if isinstance(multiplier, Tensor) else multiplier
-    return rounded_shift(v.to(torch.int64) * factor, shift)
+    return round_shift(v.to(torch.int64) * factor, shift)
 
 
-def rounded_shift(v: Tensor, shift: Tensor | int) -> Tensor:
+def round_shift(v: Tensor, shift: Tensor | int) -> Tensor:
     """``round(v / 2^s)``, ties to even, for any int64 v and ``0 ≤ s ≤ 62``.
 
     With ``q = ⌊v / 2^s⌋`` and the rest ``0 ≤ r < 2^s``: one more where ``2r > 2^s``, or ``2r = 2^s`` and q is
@@ -76,7 +76,7 @@ def rounded_shift(v: Tensor, shift: Tensor | int) -> Tensor:
     return quotient + (2 * rest + (quotient & 1) > one)
 
 
-def _checked(multipliers: Tensor) -> Tensor:
+def _check(multipliers: Tensor) -> Tensor:
     if not bool(torch.isfinite(multipliers).all()):
         raise BadInput(
             "a multiplier must be finite",
@@ -92,7 +92,7 @@ def _shift_for(multipliers: Tensor, bits: int) -> Tensor:
     return torch.where(multipliers == 0, 0, (bits - exponent).clamp(max=LARGEST_SHIFT))
 
 
-def _scaled(multipliers: Tensor, shift: Tensor) -> Tensor:
+def _scale(multipliers: Tensor, shift: Tensor) -> Tensor:
     # a shift below 0 is refused by the caller; the product only has to stay an int64.
     product = multipliers * _powers_of_two(shift.clamp(min=-LARGEST_SHIFT))
     return product.round().clamp(-(2.0**62), 2.0**62).long()

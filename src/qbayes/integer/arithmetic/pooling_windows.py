@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 
-def pooled_length(length: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+def pooling_length(
+    length: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> int:
     """Number of windows of a pooling; in ceil mode the last must start inside the input or its padding."""
     span = length + 2 * padding - dilation * (kernel - 1) - 1
     count = (-(-span // stride) if ceil_mode else span // stride) + 1
@@ -40,7 +42,7 @@ class Windows(Sequence[tuple[int, int]]):
     def __len__(self) -> int:
         if self.adaptive_out is not None:
             return self.adaptive_out
-        return max(0, pooled_length(self.length, self.kernel, self.stride, self.padding, 1, self.ceil_mode))
+        return max(0, pooling_length(self.length, self.kernel, self.stride, self.padding, 1, self.ceil_mode))
 
     @overload
     def __getitem__(self, index: int) -> tuple[int, int]: ...

@@ -91,7 +91,7 @@ class Backend(ABC):
         self.kernels = [
             {
                 op.name: self.kernel(
-                    op, program.grids(op, member), self._placed(member.constants.get(op.name, {}))
+                    op, program.grids(op, member), self._place(member.constants.get(op.name, {}))
                 )
                 for op in program.ops
             }
@@ -111,7 +111,7 @@ class Backend(ABC):
     def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
         """The op of one member, packed for this device."""
 
-    def arranged(self, codes: Tensor) -> Tensor:
+    def arrange(self, codes: Tensor) -> Tensor:
         """The input's codes in the memory layout that the kernels like."""
         return codes
 
@@ -136,7 +136,7 @@ class Backend(ABC):
         ]
         return "\n".join([f"backend {self.name} on {self.device}", *lines])
 
-    def _placed(self, constants: Constants) -> Constants:
+    def _place(self, constants: Constants) -> Constants:
         return {name: constant.to(self.device) for name, constant in constants.items()}
 
 

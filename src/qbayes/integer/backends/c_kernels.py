@@ -70,7 +70,7 @@ def makes(*ops: type[Op], takes_shared: bool = False) -> Callable[[Registered], 
     return register
 
 
-def compiled_kernel(
+def kernel_in_c(
     op: Op, grids: Grids, constants: Constants, shapes: Sequence[Shape], c: Kernels
 ) -> Kernel | None:
     """The op in C for inputs with rows of these shapes; None if it is not one of those written in C."""
@@ -215,14 +215,14 @@ def _part_table(op: Concat, grids: Grids, constants: Constants, index: int) -> T
     around = Grids((grids.zeros[index],), grids.zero, (grids.bits[index],), grids.out_bits)
     noise = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
     table = own.run([every[None]], around, {**constants, **chosen}, noise)[0]
-    return None if torch.equal(table, every) else _padded(table)
+    return None if torch.equal(table, every) else _pad_table(table)
 
 
 @makes(Rescale, Lookup)
 def make_table(op: Op, grids: Grids, constants: Constants, shapes: Sequence[Shape], c: Kernels) -> Run:
     """An op on single codes is the table of what it makes of each."""
     every = torch.arange(1 << grids.bits[0], dtype=torch.uint8)
-    table = _padded(op.run([every], grids, constants, Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)))
+    table = _pad_table(op.run([every], grids, constants, Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)))
 
     def run(inputs: Sequence[Tensor], noise: Noise) -> Tensor:
         x = layout.dense(inputs[0])
@@ -335,6 +335,6 @@ def _ends(grids: Grids, constants: Constants) -> tuple[float, float, float]:
     return float(grids.zero), float(constants["low"]), float(constants["high"])
 
 
-def _padded(table: Tensor) -> Tensor:
+def _pad_table(table: Tensor) -> Tensor:
     """A table for all 256 bytes, so that no code can reach beyond it."""
     return torch.cat([table.to(torch.uint8), table.new_zeros(256 - len(table), dtype=torch.uint8)])

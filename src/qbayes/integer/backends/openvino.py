@@ -9,7 +9,7 @@ import functools
 import torch
 
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
-from qbayes.integer.backends.c_kernels import compiled_kernel
+from qbayes.integer.backends.c_kernels import kernel_in_c
 from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.backends.onnx_ops.kernel import RuntimeKernel, bare_site
 from qbayes.integer.backends.onnx_ops.trial import WHY, is_right, may_saturate, saturates
@@ -41,12 +41,12 @@ class OpenVino(Backend):
         if may_saturate(bare_site(op, grids, constants, shapes)) and products_saturate():
             return exact_kernel(op, grids, constants, WHY)
         if isinstance(op, Weighted):
-            return self._weighted(op, grids, constants, shapes)
+            return self._weighted_kernel(op, grids, constants, shapes)
         c = kernels()
-        made = None if c is None else compiled_kernel(op, grids, constants, shapes, c)
+        made = None if c is None else kernel_in_c(op, grids, constants, shapes, c)
         return made or exact_kernel(op, grids, constants, why_no_kernels())
 
-    def _weighted(
+    def _weighted_kernel(
         self, op: Weighted, grids: Grids, constants: Constants, shapes: list[tuple[int, ...]]
     ) -> Kernel:
         def make(grids: Grids, constants: Constants) -> Kernel:

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from qbayes.native import functions
 from qbayes.native.folder import NoLibrary
-from qbayes.native.functions import F64, I32, I64, PTR, U8, U32, U64, Functions, threaded_source
+from qbayes.native.functions import F64, I32, I64, PTR, U8, U32, U64, Functions, source_with_threads
 from qbayes.native.library import load
 from qbayes.noise import c_kernel
 from qbayes.threads import once
 
 _FOLDER = Path(__file__).parent
-_SOURCE = threaded_source(
+_SOURCE = source_with_threads(
     "integer",
     _FOLDER / "kernels.c",
     switch="QBAYES_INTEGER_KERNELS",

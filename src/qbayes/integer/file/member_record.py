@@ -18,7 +18,7 @@ from qbayes.integer.file.record import refuse
 from qbayes.integer.ops.base import Constant, Op
 from qbayes.integer.proof.budget import check_members
 from qbayes.integer.proof.verify import MOST_MEMBERS, gaussian_ops
-from qbayes.integer.structure.op_record import pack, packed_bytes, unpack_rows, unused_bits
+from qbayes.integer.structure.op_record import bytes_packed, pack, refuse_unused_bits, unpack_rows
 from qbayes.integer.structure.program_data import Member, ProgramData
 
 _SMALL = 64  # bytes of a constant
@@ -37,7 +37,7 @@ def pack_member(program: ProgramData, member: Member) -> bytes:
 
 def _zero_bytes(program: ProgramData) -> dict[str, int]:
     """How many bytes the zero-point of each value takes, in the order of the values."""
-    return {name: packed_bytes(1, program.values[name].bits) for name in program.value_order()}
+    return {name: bytes_packed(1, program.values[name].bits) for name in program.value_order()}
 
 
 def scale_row(program: ProgramData, member: Member) -> list[float]:
@@ -54,7 +54,7 @@ def _all_constants(program: ProgramData) -> Iterator[tuple[Op, Constant]]:
 
 def member_bytes(program: ProgramData) -> int:
     """What one member takes in the file's codes."""
-    return _bytes(program, _packed(program))
+    return _bytes(program, _packings(program))
 
 
 def _bytes(program: ProgramData, constants: Sequence["_Packed"]) -> int:
@@ -72,10 +72,10 @@ class _Packed:
     width: int
 
 
-def _packed(program: ProgramData) -> list[_Packed]:
+def _packings(program: ProgramData) -> list[_Packed]:
     found, start = list[_Packed](), 0
     for op, constant in _all_constants(program):
-        width = packed_bytes(math.prod(constant.shape), constant.bits)
+        width = bytes_packed(math.prod(constant.shape), constant.bits)
         found.append(_Packed(op.name, constant, start, width))
         start += width
     return found
@@ -86,13 +86,13 @@ def unpack_members(program: ProgramData, codes: Tensor, scales: Tensor) -> Itera
     if codes.ndim != 2 or not 1 <= codes.shape[0] <= MOST_MEMBERS:
         refuse(f"a program must have 1 to {MOST_MEMBERS} members", f"codes of shape {tuple(codes.shape)}")
     check_members(program, codes.shape[0])
-    packed, values, gaussian = _packed(program), program.value_order(), gaussian_ops(program)
+    packed, values, gaussian = _packings(program), program.value_order(), gaussian_ops(program)
     size, count = _bytes(program, packed), len(values) + len(gaussian)
     if codes.shape[1] != size:
         refuse(f"the codes of a member must take {size} bytes", f"a tensor of {tuple(codes.shape)}")
     if scales.shape != (codes.shape[0], count):
         refuse(f"there must be {count} scales a member", f"a tensor of {tuple(scales.shape)}")
-    found, zeros = _unpacked(program, packed, codes), _zeros(program, codes)
+    found, zeros = _unpack(program, packed, codes), _zeros(program, codes)
     for member, row in enumerate(scales.tolist()):
         sigmas = zip(gaussian, row[len(values) :], strict=True)
         yield Member(
@@ -105,7 +105,7 @@ def unpack_members(program: ProgramData, codes: Tensor, scales: Tensor) -> Itera
         )
 
 
-def _unpacked(
+def _unpack(
     program: ProgramData, constants: Sequence[_Packed], codes: Tensor
 ) -> dict[str, dict[str, Sequence[Tensor]]]:
     """The constants of each op, by name: one tensor for each member.
@@ -134,7 +134,7 @@ def _read_group(group: Sequence[_Packed], codes: Tensor) -> list[Sequence[Tensor
         rows = codes.numpy()[:, starts[:, None] + np.arange(width)].reshape(-1, width)
     found, right = unpack_rows(rows, math.prod(form.shape), form.bits, form.signed)
     if not right.all():
-        one, error = group[int(np.argmin(right)) % len(group)], unused_bits()
+        one, error = group[int(np.argmin(right)) % len(group)], refuse_unused_bits()
         refuse(f"'{one.op}': {one.constant.name}: {error.must}", error.got)
     if len(rows) == 1:
         return [(found.view(form.shape),)]

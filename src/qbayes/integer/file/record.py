@@ -43,7 +43,7 @@ def write_text(program: ProgramData) -> str:
     graph = {
         "fields": {kind: _own_fields(kind) for kind in sorted({op.kind for op in program.ops})},
         "input": encode(first),
-        "ops": [_encoded(op, program.values[op.output].bits, numbers) for op in program.ops],
+        "ops": [_encode(op, program.values[op.output].bits, numbers) for op in program.ops],
         "outputs": {head: numbers[name] for head, name in program.outputs.items()},
         "constant_heads": dict(program.constant_heads),
     }
@@ -54,10 +54,10 @@ def write_text(program: ProgramData) -> str:
         "provenance": _short(program.provenance),
         **program.sections,
     }
-    return _dumped({"format": FORMAT, "version": VERSION, "needed": list(NEEDED), "sections": sections})
+    return _dump({"format": FORMAT, "version": VERSION, "needed": list(NEEDED), "sections": sections})
 
 
-def _dumped(data: object) -> str:
+def _dump(data: object) -> str:
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
         text.encode()  # half of a surrogate pair is JSON, but no text that one could print
@@ -72,7 +72,7 @@ def _dumped(data: object) -> str:
 
 def _short(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Without the long entries: a program goes to small devices; a history of losses stays at home."""
-    return {key: entry for key, entry in provenance.items() if len(_dumped(entry)) <= LONGEST_ENTRY}
+    return {key: entry for key, entry in provenance.items() if len(_dump(entry)) <= LONGEST_ENTRY}
 
 
 @functools.cache
@@ -80,7 +80,7 @@ def _own_fields(kind: str) -> list[str]:
     return [name for name in field_types(OPS[kind]) if name not in _SHARED_FIELDS]
 
 
-def _encoded(op: Op, bits: int, numbers: Mapping[str, int]) -> list[Any]:
+def _encode(op: Op, bits: int, numbers: Mapping[str, int]) -> list[Any]:
     output = None if op.output == op.name else op.output
     own = [encode(getattr(op, name)) for name in _own_fields(op.kind)]
     return [op.kind, op.name, [numbers[name] for name in op.inputs], output, bits, *own]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from qbayes.integer import ops
-from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import rescale, round_shift
 from qbayes.integer.onnx.exact_rescale import FLOAT32_EXACT, Lanes, Part, integers
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.op_context import Site, Write, dtype_of_codes, writes
@@ -21,7 +21,7 @@ _QUIET = Noise(0, torch.zeros(1, dtype=torch.int64), 0, 1)
 @writes(ops.Rescale, ops.Lookup)
 def write_table(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     """An op on single codes is the table of what it makes of each."""
-    return _looked_up(g, lanes, inputs[0], _table(site))
+    return _look_up(g, lanes, inputs[0], _table(site))
 
 
 @writes(ops.Affine)
@@ -45,37 +45,37 @@ def concat(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
         every = torch.arange(1 << site.grids.bits[at])
         moved = rescale(every - site.grids.zeros[at], multipliers[at], shifts[at])
         table = (site.grids.zero + moved).clamp(site.low, site.high)
-        parts.append(tensor if torch.equal(table, every) else _looked_up(g, lanes, tensor, table))
+        parts.append(tensor if torch.equal(table, every) else _look_up(g, lanes, tensor, table))
     return g.node("Concat", *parts, axis=op.axis)
 
 
 @writes(ops.Add)
 def add(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
-    return _by_pairs(g, lanes, site, inputs, _summed)
+    return _by_pairs(g, lanes, site, inputs, _write_sum)
 
 
 @writes(ops.Mul)
 def mul(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
-    return _by_pairs(g, lanes, site, inputs, _multiplied)
+    return _by_pairs(g, lanes, site, inputs, _write_product)
 
 
-def _summed(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
+def _write_sum(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     """The sum of codes in lanes."""
     multipliers = integers(site.constants["multipliers"])
     # Σ (q − Z) m = Σ q m − Σ Z m.
     offset = integers(-sum(z * m for z, m in zip(site.grids.zeros, multipliers.tolist(), strict=True)))
     widths = zip(inputs, multipliers.tolist(), site.grids.bits, strict=True)
     terms = [lanes.term(g, [Part(name, (1 << bits) - 1)], integers(m)) for name, m, bits in widths]
-    return _rounded(g, lanes, site, lanes.rounded(g, terms, site.shift, offset))
+    return _round(g, lanes, site, lanes.round(g, terms, site.shift, offset))
 
 
-def _multiplied(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
+def _write_product(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     """The product of codes in lanes."""
     pairs = zip(inputs, site.grids.zeros, strict=True)
     centred = [g.node("Sub", name, lanes.number(g, zero)) for name, zero in pairs]
     product = Part(g.node("Mul", *centred), site.reach**2)
     term = lanes.term(g, [product], integers(site.constants["multiplier"]))
-    return _rounded(g, lanes, site, lanes.rounded(g, [term], site.shift))
+    return _round(g, lanes, site, lanes.round(g, [term], site.shift))
 
 
 def _by_pairs(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str], write: Write) -> str:
@@ -126,10 +126,8 @@ def avg_pool(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
         offset = offset.reshape(-1)[:1]
     if (largest + 1) * offset.size <= lanes.most_entries:
         return _of_sums(g, lanes, site, sums, largest, (positions, offset))
-    steps = lanes.rounded(
-        g, [lanes.term(g, [Part(lanes.of(g, sums), largest)], positions)], site.shift, offset
-    )
-    return _rounded(g, lanes, site, steps)
+    steps = lanes.round(g, [lanes.term(g, [Part(lanes.of(g, sums), largest)], positions)], site.shift, offset)
+    return _round(g, lanes, site, steps)
 
 
 def _of_sums(
@@ -138,7 +136,7 @@ def _of_sums(
     """A mean from its sum, by a table for each position of the output."""
     multiplier, offset = (torch.from_numpy(part.astype(np.int64).reshape(-1, 1)) for part in scaling)
     total = torch.arange(largest + 1) * multiplier + offset
-    steps = rounded_shift(total, site.constants["shift"].long())
+    steps = round_shift(total, site.constants["shift"].long())
     table = (site.grids.zero + steps).clamp(site.low, site.high)
     first = np.arange(len(table), dtype=np.int32).reshape(scaling[1].shape) * (largest + 1)
     index = g.node("Add", lanes.index(g, sums), g.constant(first))
@@ -212,7 +210,7 @@ def pad(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     assert isinstance(op, ops.Pad)
     tensor = inputs[0]
     if op.mode == "constant":
-        return _padded(g, tensor, site, op.amounts, int(site.constants["fill"]))
+        return _pad(g, tensor, site, op.amounts, int(site.constants["fill"]))
     for axis, (before, after) in enumerate(op.amounts, start=1):
         last = site.shapes[0][axis - 1] - 1
         index = np.arange(-before, last + 1 + after)
@@ -226,7 +224,7 @@ def pad(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
 def slice_(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     op = site.op
     assert isinstance(op, ops.Slice)
-    return _cut(g, inputs[0], op.axis, op.start, op.stop, op.step)
+    return _slice(g, inputs[0], op.axis, op.start, op.stop, op.step)
 
 
 @writes(ops.Reshape)
@@ -247,25 +245,25 @@ def _table(site: Site) -> torch.Tensor:
     return site.op.run([every], site.grids, site.constants, _QUIET)[0]
 
 
-def _looked_up(g: Graph, lanes: Lanes, tensor: str, table: torch.Tensor) -> str:
+def _look_up(g: Graph, lanes: Lanes, tensor: str, table: torch.Tensor) -> str:
     return g.node("Gather", g.constant(table, np.uint8, "table"), lanes.index(g, tensor))
 
 
-def _rounded(g: Graph, lanes: Lanes, site: Site, steps: str) -> str:
+def _round(g: Graph, lanes: Lanes, site: Site, steps: str) -> str:
     dtype = dtype_of_codes(site.grids.out_bits)
     return lanes.codes(g, steps, site.grids.zero, site.low, site.high, dtype)
 
 
-def _padded(g: Graph, tensor: str, site: Site, amounts: Sequence[tuple[int, int]], fill: int) -> str:
+def _pad(g: Graph, tensor: str, site: Site, amounts: Sequence[tuple[int, int]], fill: int) -> str:
     begins, ends = ([max(0, pair[at]) for pair in amounts] for at in (0, 1))
     if any(begins + ends):
         tensor = g.node("Pad", tensor, g.whole(0, *begins, 0, *ends), g.constant(np.uint8(fill)))
     for axis, (before, after) in enumerate(amounts, start=1):
         if min(before, after) < 0:
             start, length = max(0, -before), site.out_shape[axis - 1]
-            tensor = _cut(g, tensor, axis, start, start + length, 1)
+            tensor = _slice(g, tensor, axis, start, start + length, 1)
     return tensor
 
 
-def _cut(g: Graph, tensor: str, axis: int, start: int, stop: int, step: int) -> str:
+def _slice(g: Graph, tensor: str, axis: int, start: int, stop: int, step: int) -> str:
     return g.node("Slice", tensor, g.whole(start), g.whole(stop), g.whole(axis), g.whole(step))

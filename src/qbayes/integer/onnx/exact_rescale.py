@@ -56,10 +56,10 @@ class Lanes(ABC):
 
     @abstractmethod
     def term(self, g: Graph, parts: Sequence[Part], multiplier: np.ndarray) -> Term:
-        """``m Σ worth · part``, with parts that ``rounded`` can multiply."""
+        """``m Σ worth · part``, with parts that ``round`` can multiply."""
 
     @abstractmethod
-    def rounded(
+    def round(
         self, g: Graph, terms: Sequence[Term], shift: np.ndarray, offset: np.ndarray | None = None
     ) -> str:
         """``round((Σ m t + offset) / 2^s)`` as whole numbers in lanes."""
@@ -78,9 +78,9 @@ class Lanes(ABC):
     def codes(self, g: Graph, steps: str, zero: int, low: int, high: int, dtype: Any) -> str:
         """``clamp(steps + zero, low, high)`` in the type of the codes."""
         moved = g.node("Add", steps, self.number(g, zero)) if zero else steps
-        return g.cast(self.clipped(g, moved, low, high), dtype)
+        return g.cast(self.clip(g, moved, low, high), dtype)
 
-    def clipped(self, g: Graph, tensor: str, low: int, high: int) -> str:
+    def clip(self, g: Graph, tensor: str, low: int, high: int) -> str:
         return g.node("Clip", tensor, self.number(g, low), self.number(g, high))
 
 
@@ -92,7 +92,7 @@ class Float64Lanes(Lanes):
     def term(self, g: Graph, parts: Sequence[Part], multiplier: np.ndarray) -> Term:
         return Term(tuple(parts), multiplier)
 
-    def rounded(
+    def round(
         self, g: Graph, terms: Sequence[Term], shift: np.ndarray, offset: np.ndarray | None = None
     ) -> str:
         scale = np.ldexp(1.0, -shift.astype(np.int64))
@@ -144,7 +144,7 @@ class LimbLanes(Lanes):
             at += 1
         return Term(tuple(limbs), multiplier)
 
-    def rounded(
+    def round(
         self, g: Graph, terms: Sequence[Term], shift: np.ndarray, offset: np.ndarray | None = None
     ) -> str:
         places = -(-int(shift.max()) // LIMB_BITS)
@@ -170,7 +170,7 @@ class LimbLanes(Lanes):
             # without a node between them OpenVINO makes (x + c / a) a of x a + c, which is not exact.
             parts = [g.node("Round", add_up(g, [part.tensor for part in products]))] if products else []
             sums[at] = add_up(g, [*parts, *([g.constant(fixed[at])] if at in fixed else [])])
-        return self._carried(g, sums, places)
+        return self._carry(g, sums, places)
 
     def _digits(self, g: Graph, part: Part) -> list[Part]:
         found: list[Part] = []
@@ -185,21 +185,21 @@ class LimbLanes(Lanes):
 
     def _split(self, g: Graph, part: Part) -> tuple[Part, Part]:
         """``(⌊t / 2^10⌋, t mod 2^10)``."""
-        upper, lower = self._divided(g, part.tensor)
+        upper, lower = self._divide(g, part.tensor)
         return Part(upper, part.largest // _BASE + 1), Part(lower, _BASE - 1)
 
-    def _divided(self, g: Graph, tensor: str) -> tuple[str, str]:
+    def _divide(self, g: Graph, tensor: str) -> tuple[str, str]:
         upper = g.node("Floor", g.node("Mul", tensor, self.number(g, 1 / _BASE)))
         return upper, g.node("Sub", tensor, g.node("Mul", upper, self.number(g, _BASE)))
 
-    def _carried(self, g: Graph, sums: dict[int, str], places: int) -> str:
+    def _carry(self, g: Graph, sums: dict[int, str], places: int) -> str:
         """The limbs from ``places`` on, rounded by those below."""
         carry: list[str] = []
         rests: list[str] = []
         for at in range(places):
             here = [*([sums[at]] if at in sums else []), *carry]
             if here:
-                upper, rest = self._divided(g, add_up(g, here))
+                upper, rest = self._divide(g, add_up(g, here))
                 carry = [upper]
                 rests.append(rest)
         quotient = add_up(g, [*self._above(g, sums, places), *carry])
@@ -233,7 +233,7 @@ class LimbLanes(Lanes):
         if len(rests) > 1:
             below = g.node("Min", add_up(g, rests[:-1]), self.number(g, 1))
             key = g.node("Add", key, g.node("Mul", below, self.number(g, 0.5)))
-        return self.clipped(g, g.node("Ceil", key), 0, 1)
+        return self.clip(g, g.node("Ceil", key), 0, 1)
 
 
 def add_up(g: Graph, parts: Sequence[str]) -> str:

@@ -57,7 +57,7 @@ def site_of(program: Program, member: Member, op: Op, noise: Mapping[str, str] |
     return Site(
         op,
         program.grids(op, member),
-        {name: _held(constant) for name, constant in member.constants.get(op.name, {}).items()},
+        {name: _values_of(constant) for name, constant in member.constants.get(op.name, {}).items()},
         tuple(program.values[name].shape for name in op.inputs),
         program.values[op.output].shape,
         member.scales[op.inputs[0]],
@@ -71,7 +71,7 @@ def dtype_of_codes(bits: int) -> type[np.integer]:
     return np.uint8 if bits <= MOST_BITS else np.int32
 
 
-def _held(constant: Tensor) -> Tensor:
+def _values_of(constant: Tensor) -> Tensor:
     return constant.detach().cpu()
 
 

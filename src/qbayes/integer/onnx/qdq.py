@@ -19,8 +19,15 @@ from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.onnx.exact_rescale import FLOAT32_EXACT, Lanes, LimbLanes, Part, Term, add_up, integers
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.op_context import Site, dtype_of_codes, writes
-from qbayes.integer.onnx.qoperator import conv_attributes, shaped, shaped_axes
-from qbayes.integer.onnx.weights import Codes, drawn_codes, multipliers, point_parts, scales_of, weighted
+from qbayes.integer.onnx.qoperator import broadcast_axes, conv_attributes, shape_constant
+from qbayes.integer.onnx.weights import (
+    Codes,
+    codes_of_draws,
+    multipliers,
+    point_parts,
+    scales_of,
+    weighted_op,
+)
 from qbayes.integer.ops.weighted import Conv, Linear
 
 LANES = LimbLanes()
@@ -31,19 +38,19 @@ _LARGEST_WEIGHT = 127
 @writes(Conv, Linear, dialects=("qdq",))
 def write_weighted(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     """The nodes of a Conv or Linear; gives the output's codes."""
-    op = weighted(site)
+    op = weighted_op(site)
     narrow = max(site.grids.bits[0], site.grids.out_bits) <= MOST_BITS
     two = op.weights.accumulators == 2
     name = "mean" if two else "weight"
-    first = [drawn_codes(site, name)] if op.is_stochastic else point_parts(site)
+    first = [codes_of_draws(site, name)] if op.is_stochastic else point_parts(site)
     if not narrow:
         return _exact(g, lanes, site, inputs[0], first)
-    x = _unpadded(g, site, inputs[0])
+    x = _dequantise(g, site, inputs[0])
     total = _real_sums(g, site, x, first, "multiplier", with_bias=True)
     if two:
-        second = _real_sums(g, site, x, [drawn_codes(site, "noise")], "second_multiplier", with_bias=False)
+        second = _real_sums(g, site, x, [codes_of_draws(site, "noise")], "second_multiplier", with_bias=False)
         total = g.node("Add", total, second)
-    codes = _quantised(g, site, total)
+    codes = _quantise(g, site, total)
     return g.node("Reshape", codes, g.whole(-1, *site.out_shape)) if _in_columns(site) else codes
 
 
@@ -58,10 +65,10 @@ def _in_columns(site: Site) -> bool:
 
 def _along(site: Site) -> tuple[int, ...]:
     """The shape in which one number a channel broadcasts with the sums."""
-    return (-1, 1, 1) if _in_columns(site) else shaped_axes(site)
+    return (-1, 1, 1) if _in_columns(site) else broadcast_axes(site)
 
 
-def _quantised(g: Graph, site: Site, total: str) -> str:
+def _quantise(g: Graph, site: Site, total: str) -> str:
     """``clamp(Z + round(v / S))`` of real numbers; the quantiser itself clamps to a byte."""
     scale, zero = scales_of(site)[2], site.grids.zero
     if site.low > 0 or site.high < _BYTE - 1:
@@ -70,13 +77,13 @@ def _quantised(g: Graph, site: Site, total: str) -> str:
     return g.node("QuantizeLinear", total, g.constant(np.float32(scale)), g.constant(np.uint8(zero)))
 
 
-def _unpadded(g: Graph, site: Site, x: str) -> str:
+def _dequantise(g: Graph, site: Site, x: str) -> str:
     """The input in real numbers ``S q``, its borders made of the code Z where the op pads."""
     op, zero = site.op, site.grids.zeros[0]
     if isinstance(op, Conv) and any(op.padding) and (zero or _picks(op) or _reaches_out(op)):
         x = g.node("Pad", x, g.whole(0, 0, *op.padding, 0, 0, *op.padding), g.constant(np.uint8(zero)))
     if isinstance(op, Conv) and _picks(op):
-        x = _picked(g, op, x)
+        x = _pick(g, op, x)
     if isinstance(op, Linear) and _in_columns(site):
         x = g.node("Reshape", x, g.whole(-1, op.features_in, 1, 1))
     scale = g.constant(np.float32(scales_of(site)[0]))
@@ -98,7 +105,7 @@ def _reaches_out(op: Conv) -> bool:
     return any(p > d * (k - 1) for p, d, k in axes)
 
 
-def _picked(g: Graph, op: Conv, x: str) -> str:
+def _pick(g: Graph, op: Conv, x: str) -> str:
     """Every n-th position of each axis, the borders already there."""
     axes = range(2, 2 + len(op.kernel))
     ends = [np.iinfo(np.int64).max for _ in axes]
@@ -122,7 +129,7 @@ def _real_sums(
             known = known - zero * integers(one.array.astype(np.int64).reshape(len(unit), -1).sum(1))
         elif zero:
             rest = g.node("Sub", g.cast(one.tensor, np.float32), g.constant(np.float32(one.zero)))
-            axes = g.whole(*range(1, len(weighted(site).weight_shape)))
+            axes = g.whole(*range(1, len(weighted_op(site).weight_shape)))
             sums = g.node("ReduceSum", rest, axes, keepdims=0)
             drawn.append(g.node("Mul", sums, g.constant(np.float32(-zero))))
     if with_bias and "bias_steps" in site.noise:
@@ -152,7 +159,7 @@ def _sum_apart(g: Graph, site: Site, products: Sequence[str]) -> str:
 def _product(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarray) -> str:
     """``S_x S_w Σ q w`` in float32."""
     if codes.array is None:
-        return _drawn_product(g, site, x, codes, scales)
+        return _product_of_draws(g, site, x, codes, scales)
     by_lines = isinstance(site.op, Linear) and not _in_columns(site)
     array = codes.array.T if by_lines else codes.array.reshape(_kernel_shape(site))
     weight = g.constant(array, np.int8, "weight")
@@ -161,7 +168,7 @@ def _product(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarray) -> 
     return g.node("MatMul", x, real) if by_lines else _conv(g, site, x, real)
 
 
-def _drawn_product(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarray) -> str:
+def _product_of_draws(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarray) -> str:
     """A product with weights that come at run time, in as many parts as int8 needs."""
     one, zero = g.constant(np.float32(1)), g.constant(np.int8(0))
     rest = g.cast(g.node("Reshape", codes.tensor, g.whole(*_kernel_shape(site))), np.float32)
@@ -176,7 +183,7 @@ def _drawn_product(g: Graph, site: Site, x: str, codes: Codes, scales: np.ndarra
 
 
 def _kernel_shape(site: Site) -> tuple[int, ...]:
-    shape = weighted(site).weight_shape
+    shape = weighted_op(site).weight_shape
     return (*shape, 1, 1) if _in_columns(site) else shape
 
 
@@ -194,27 +201,27 @@ def _conv(g: Graph, site: Site, x: str, weight: str) -> str:
 
 def _exact(g: Graph, lanes: Lanes, site: Site, x: str, first: Sequence[Codes]) -> str:
     """Whole numbers in float32 lanes, for codes wider than a byte."""
-    op = weighted(site)
-    bias = shaped(site, integers(site.constants["bias"]))
-    multiplier = shaped(site, integers(site.constants["multiplier"]))
+    op = weighted_op(site)
+    bias = shape_constant(site, integers(site.constants["bias"]))
+    multiplier = shape_constant(site, integers(site.constants["multiplier"]))
     parts = [part for codes in first for part in _exact_sums(g, lanes, site, x, codes)]
     if "bias_steps" in site.noise:
-        steps = g.node("Reshape", lanes.of(g, site.noise["bias_steps"]), g.whole(*shaped_axes(site)))
+        steps = g.node("Reshape", lanes.of(g, site.noise["bias_steps"]), g.whole(*broadcast_axes(site)))
         parts.append(Part(steps, FLOAT32_EXACT - 1))
     terms: list[Term] = [lanes.term(g, parts, multiplier)]
     if op.weights.accumulators == 2:
-        noise = _exact_sums(g, lanes, site, x, drawn_codes(site, "noise"))
-        second = shaped(site, integers(site.constants["second_multiplier"]))
+        noise = _exact_sums(g, lanes, site, x, codes_of_draws(site, "noise"))
+        second = shape_constant(site, integers(site.constants["second_multiplier"]))
         terms.append(lanes.term(g, noise, second))
-    shift = shaped(site, integers(site.constants["shift"]))
-    steps = lanes.rounded(g, terms, shift, bias * multiplier)
+    shift = shape_constant(site, integers(site.constants["shift"]))
+    steps = lanes.round(g, terms, shift, bias * multiplier)
     dtype = dtype_of_codes(site.grids.out_bits)
     return lanes.codes(g, steps, site.grids.zero, site.low, site.high, dtype)
 
 
 def _exact_sums(g: Graph, lanes: Lanes, site: Site, x: str, codes: Codes) -> list[Part]:
     """``Σ (q − Z)(w − Z_w)``, in parts that float32 holds whatever the order of the sum."""
-    op, zero = weighted(site), site.grids.zeros[0]
+    op, zero = weighted_op(site), site.grids.zeros[0]
     taps = int(np.prod(op.weight_shape[2:]))
     if codes.array is not None:
         weight = g.cast(g.constant(codes.array, np.int8, "weight"), np.float32)
@@ -240,7 +247,7 @@ def _exact_sums(g: Graph, lanes: Lanes, site: Site, x: str, codes: Codes) -> lis
 
 def _channels_at_once(site: Site, codes: Codes) -> int:
     """How many input channels a sum below 2^24 may have."""
-    op = weighted(site)
+    op = weighted_op(site)
     channels, taps = op.weight_shape[1], int(np.prod(op.weight_shape[2:]))
     if (_BYTE - 1) * codes.sums < FLOAT32_EXACT:
         return channels
@@ -257,7 +264,7 @@ def _channels_at_once(site: Site, codes: Codes) -> int:
 def _lane_product(g: Graph, site: Site, x: str, weight: str, start: int, stop: int) -> str:
     """The product of the input channels ``start … stop``."""
     op = site.op
-    whole = stop - start == weighted(site).weight_shape[1]
+    whole = stop - start == weighted_op(site).weight_shape[1]
     if not whole:
         ends = (g.whole(start), g.whole(stop))
         weight = g.node("Slice", weight, *ends, g.whole(1))
@@ -267,7 +274,7 @@ def _lane_product(g: Graph, site: Site, x: str, weight: str, start: int, stop: i
         if _picks(op):
             # OpenVINO would pick the positions itself, and forget the stride where there is padding.
             pads = g.whole(0, 0, *op.padding, 0, 0, *op.padding)
-            x = _picked(g, op, g.node("Pad", x, pads, g.constant(np.float32(0))))
+            x = _pick(g, op, g.node("Pad", x, pads, g.constant(np.float32(0))))
             none, ones = (0,) * (2 * len(op.kernel)), (1,) * len(op.kernel)
             attributes |= {"pads": none, "strides": ones}
         return g.node("Conv", x, weight, **attributes)

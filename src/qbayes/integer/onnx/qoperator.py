@@ -17,7 +17,7 @@ from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.onnx.exact_rescale import Float64Lanes, Lanes, Part, Term, integers
 from qbayes.integer.onnx.graph import Graph
 from qbayes.integer.onnx.op_context import Site, dtype_of_codes, writes
-from qbayes.integer.onnx.weights import Codes, drawn_codes, point_parts, scales_of, weighted
+from qbayes.integer.onnx.weights import Codes, codes_of_draws, point_parts, scales_of, weighted_op
 from qbayes.integer.ops.weighted import Conv, Linear
 
 LANES = Float64Lanes()
@@ -28,22 +28,22 @@ _INT32 = 1 << 31
 @writes(Conv, Linear, dialects=("qoperator",))
 def write_weighted(g: Graph, lanes: Lanes, site: Site, inputs: Sequence[str]) -> str:
     """The nodes of a Conv or Linear; gives the output's codes."""
-    op = weighted(site)
+    op = weighted_op(site)
     narrow = max(site.grids.bits[0], site.grids.out_bits) <= MOST_BITS
-    first = point_parts(site) if not op.is_stochastic else [drawn_codes(site, _first(site))]
+    first = point_parts(site) if not op.is_stochastic else [codes_of_draws(site, _first(site))]
     positive = bool((site.constants["multiplier"] > 0).all())
     if isinstance(op, Conv) and narrow and positive and op.weights.accumulators == 1 and len(first) == 1:
-        return _quantised_conv(g, site, inputs[0], first[0])
+        return _write_conv(g, site, inputs[0], first[0])
     terms = [_term(g, lanes, site, inputs[0], first, "multiplier", with_bias=True)]
     if op.weights.accumulators == 2:
-        second = [drawn_codes(site, "noise")]
+        second = [codes_of_draws(site, "noise")]
         terms.append(_term(g, lanes, site, inputs[0], second, "second_multiplier", with_bias=False))
-    steps = lanes.rounded(g, terms, shaped(site, integers(site.constants["shift"])))
+    steps = lanes.round(g, terms, shape_constant(site, integers(site.constants["shift"])))
     dtype = dtype_of_codes(site.grids.out_bits)
     return lanes.codes(g, steps, site.grids.zero, site.low, site.high, dtype)
 
 
-def shaped(site: Site, constant: np.ndarray) -> np.ndarray:
+def shape_constant(site: Site, constant: np.ndarray) -> np.ndarray:
     """One number, or one a channel, to broadcast with the output."""
     op = site.op
     return constant.reshape(-1, *(1,) * len(op.kernel)) if isinstance(op, Conv) else constant
@@ -60,10 +60,10 @@ def conv_attributes(op: Conv) -> dict[str, object]:
 
 
 def _first(site: Site) -> str:
-    return "mean" if weighted(site).weights.grids == 2 else "weight"
+    return "mean" if weighted_op(site).weights.grids == 2 else "weight"
 
 
-def _quantised_conv(g: Graph, site: Site, x: str, codes: Codes) -> str:
+def _write_conv(g: Graph, site: Site, x: str, codes: Codes) -> str:
     op = site.op
     assert isinstance(op, Conv)
     scale, of_weights, out_scale = scales_of(site)
@@ -103,15 +103,15 @@ def _term(
             sums = _sums(g, site, piece, zero, one)
             parts.append(Part(lanes.of(g, sums), _INT32, worth))
     if with_bias:
-        bias = lanes.of(g, g.constant(shaped(site, site.constants["bias"].numpy()), np.int32, "bias"))
+        bias = lanes.of(g, g.constant(shape_constant(site, site.constants["bias"].numpy()), np.int32, "bias"))
         parts.append(Part(bias, _INT32))
         if "bias_steps" in site.noise:
-            steps = g.node("Reshape", site.noise["bias_steps"], g.whole(*shaped_axes(site)))
+            steps = g.node("Reshape", site.noise["bias_steps"], g.whole(*broadcast_axes(site)))
             parts.append(Part(lanes.of(g, steps), _INT32))
-    return lanes.term(g, parts, shaped(site, integers(site.constants[multiplier])))
+    return lanes.term(g, parts, shape_constant(site, integers(site.constants[multiplier])))
 
 
-def shaped_axes(site: Site) -> tuple[int, ...]:
+def broadcast_axes(site: Site) -> tuple[int, ...]:
     op = site.op
     return (-1, *(1,) * len(op.kernel)) if isinstance(op, Conv) else (-1,)
 

@@ -22,7 +22,7 @@ _NEIGHBOURS = 2
 def multipliers(site: Site, name: str = "multiplier") -> np.ndarray:
     """``m / 2^s`` of each output channel in float64, exactly."""
     found = real(site.constants[name], site.constants["shift"].long()).numpy()
-    return np.broadcast_to(found, (weighted(site).weight_shape[0],)).copy()
+    return np.broadcast_to(found, (weighted_op(site).weight_shape[0],)).copy()
 
 
 def scales_of(site: Site, name: str = "multiplier") -> tuple[float, np.ndarray, float]:
@@ -66,39 +66,39 @@ class Codes:
     size: int
 
 
-def weighted(site: Site) -> Weighted:
+def weighted_op(site: Site) -> Weighted:
     assert isinstance(site.op, Weighted)
     return site.op
 
 
 def point_parts(site: Site) -> list[Codes]:
     """The centred codes of point weights, in as many parts as int8 needs."""
-    op = weighted(site)
+    op = weighted_op(site)
     centred = site.constants["weight"].numpy().astype(np.int64)
     if op.weights.affine:
         zeros = site.constants["weight_zero"].numpy().astype(np.int64)
         centred = centred - zeros.reshape(-1, *(1,) * (centred.ndim - 1))
     first = centred.clip(_LEAST, _MOST)
     parts = [first] if (first == centred).all() else [first, centred - first]
-    return [_known(part) for part in parts]
+    return [_constant_codes(part) for part in parts]
 
 
-def _known(part: np.ndarray) -> Codes:
+def _constant_codes(part: np.ndarray) -> Codes:
     sizes = np.abs(part).reshape(len(part), -1)
     return Codes(part.astype(np.int8), "", 0, int(sizes.sum(1).max()), int(sizes.max()))
 
 
-def drawn_codes(site: Site, name: str) -> Codes:
+def codes_of_draws(site: Site, name: str) -> Codes:
     """The drawn codes ``weight``, ``mean`` or ``noise``; bounds hold for every draw."""
-    op = weighted(site)
+    op = weighted_op(site)
     zero = int(site.constants["weight_zero"]) if op.weights.affine and name == "weight" else 0
     if name == "mean":
-        return _known(site.constants["mean"].numpy().astype(np.int64))
+        return _constant_codes(site.constants["mean"].numpy().astype(np.int64))
     size = max(abs(limit - zero) for limit in op.weights.limits)
     return Codes(None, site.noise[name], zero, size * int(np.prod(op.weight_shape[1:])), size)
 
 
-def sampled(g: Graph, lanes: Lanes, op: Weighted, constants: Constants, epsilon: str) -> dict[str, str]:
+def write_draw(g: Graph, lanes: Lanes, op: Weighted, constants: Constants, epsilon: str) -> dict[str, str]:
     """``weight`` or ``noise`` (int8) from the codes of ε, as ``Weights.draw`` makes them."""
     low, high = op.weights.limits
     along = (-1, *(1,) * (len(op.weight_shape) - 1))
@@ -109,26 +109,26 @@ def sampled(g: Graph, lanes: Lanes, op: Weighted, constants: Constants, epsilon:
     multiplier, shift = (
         integers(constants[f"noise_{name}"]).reshape(along) for name in ("multiplier", "shift")
     )
-    steps = lanes.rounded(g, [lanes.term(g, [Part(spread, largest)], multiplier)], shift)
-    noise = lanes.clipped(g, steps, low, high)
+    steps = lanes.round(g, [lanes.term(g, [Part(spread, largest)], multiplier)], shift)
+    noise = lanes.clip(g, steps, low, high)
     if op.weights.grids == 2:
         return {"noise": g.cast(noise, np.int8)}
     mean = lanes.of(g, g.constant(constants["mean"], np.int8, "mean"))
     if op.weights.grids == 1:
-        return {"weight": g.cast(lanes.clipped(g, g.node("Add", noise, mean), low, high), np.int8)}
+        return {"weight": g.cast(lanes.clip(g, g.node("Add", noise, mean), low, high), np.int8)}
     of_mean, of_noise = integers(constants["mix"])
     size = 1 << (op.weights.bits - 1)
     pairs = ((mean, of_mean), (noise, of_noise))
     terms = [lanes.term(g, [Part(tensor, size)], integers(factor)) for tensor, factor in pairs]
     offset = integers(-int(constants["mean_zero"]) * of_mean)
-    mixed = lanes.rounded(g, terms, integers(constants["mix_shift"]), offset)
+    mixed = lanes.round(g, terms, integers(constants["mix_shift"]), offset)
     return {"weight": lanes.codes(g, mixed, int(constants["weight_zero"]), low, high, np.int8)}
 
 
-def sampled_bias(g: Graph, lanes: Lanes, constants: Constants, epsilon: str) -> str:
+def write_bias_draw(g: Graph, lanes: Lanes, constants: Constants, epsilon: str) -> str:
     """``round(σ_b e m / 2^s)`` in int32, to be added to the bias."""
     sigma = g.constant(constants["bias_sigma"], np.uint8, "bias_sigma")
     spread = g.node("Mul", lanes.of(g, epsilon), lanes.of(g, sigma))
     multiplier, shift = (integers(constants[f"bias_noise_{name}"]) for name in ("multiplier", "shift"))
     term = lanes.term(g, [Part(spread, 255 * 127)], multiplier)
-    return g.cast(lanes.rounded(g, [term], shift), np.int32)
+    return g.cast(lanes.round(g, [term], shift), np.int32)

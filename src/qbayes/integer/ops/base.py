@@ -51,14 +51,14 @@ def reach(bits: int, zero: int) -> int:
     return max(zero, (1 << bits) - 1 - zero)
 
 
-def padded(shape: Sequence[int], padding: Sequence[int]) -> list[int]:
+def pad_lengths(shape: Sequence[int], padding: Sequence[int]) -> list[int]:
     """The lengths of a row of channels × axes with padding before and after each axis."""
     return [*shape[:1], *(n + 2 * p for n, p in zip(shape[1:], padding, strict=False))]
 
 
 def check_padded(op: str, shape: Sequence[int], padding: Sequence[int]) -> None:
     """Raise where a row with its padding is absurdly large."""
-    count = math.prod(padded(shape, padding))
+    count = math.prod(pad_lengths(shape, padding))
     require(count <= LARGEST_VALUE, f"'{op}': a padded row must be below 2^28 elements", count)
 
 
@@ -225,7 +225,7 @@ class Op(ABC):
         taken = read * self.elements_read(shapes, out.shape) + written * math.prod(out.shape)
         return taken if out.bits <= MOST_BITS else 4 * taken
 
-    def shared_bytes(self, out: Shape) -> int:
+    def bytes_for_all_rows(self, out: Shape) -> int:
         """Bytes that the op takes besides, for all rows together."""
         return 0
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import rescale, round_shift
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import (
     Bound,
@@ -23,7 +23,7 @@ from qbayes.integer.ops.base import (
     largest,
     register_op,
 )
-from qbayes.integer.ops.cuda_rescale import added, can_fuse
+from qbayes.integer.ops.cuda_rescale import add_codes, can_fuse
 from qbayes.integer.ops.weights import SHIFT_BITS, clamp_constants
 
 
@@ -66,13 +66,13 @@ class Add(Op):
 
     def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
         if len(inputs) == 2 and can_fuse(*inputs):
-            return added(inputs[0], inputs[1], constants, grids)
+            return add_codes(inputs[0], inputs[1], constants, grids)
         multipliers = constants["multipliers"].tolist()
         terms = zip(inputs, grids.zeros, multipliers, strict=True)
         total = torch.zeros((), dtype=torch.int64, device=inputs[0].device)
         for codes, zero, multiplier in terms:
             total = total + (codes.long() - zero) * multiplier
-        return clamp_codes(grids.zero + rounded_shift(total, constants["shift"]), constants)
+        return clamp_codes(grids.zero + round_shift(total, constants["shift"]), constants)
 
 
 @register_op

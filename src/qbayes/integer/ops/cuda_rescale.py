@@ -30,7 +30,7 @@ def can_fuse(*tensors: Tensor) -> bool:
     return fits and in_memory(*tensors) and triton_works_on(first.device)
 
 
-def rescaled(
+def rescale_sums(
     sums: Tensor,
     spread: Tensor | None,
     drawn: Mapping[str, Tensor],
@@ -62,7 +62,7 @@ def rescaled(
     return codes
 
 
-def added(first: Tensor, second: Tensor, constants: Constants, grids: Grids) -> Tensor:
+def add_codes(first: Tensor, second: Tensor, constants: Constants, grids: Grids) -> Tensor:
     """Codes of the sum of two values of one shape, in the layout that both have."""
     if first.stride() != second.stride() or not first.is_contiguous(memory_format=_LANES):
         first, second = first.contiguous(), second.contiguous()

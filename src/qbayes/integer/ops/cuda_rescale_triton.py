@@ -20,7 +20,7 @@ codes_of: Any = None
 def _codes_of(
     total: tl.tensor, places: tl.tensor, zero: tl.tensor, low: tl.tensor, high: tl.tensor
 ) -> tl.tensor:
-    """``clamp(Z + round(v / 2^s), low, high)``, ties to even as ``rounded_shift`` has them."""
+    """``clamp(Z + round(v / 2^s), low, high)``, ties to even as ``round_shift`` has them."""
     one = (places * 0 + 1) << places
     quotient = total >> places
     twice = 2 * (total & (one - 1)) + (quotient & 1)
@@ -92,7 +92,7 @@ def _add(
 
 
 @functools.cache
-def jitted_codes_of() -> Any:
+def jit_codes_of() -> Any:
     """The rounding and clamping that all kernels on integers share."""
     globals()["tl"] = importlib.import_module("triton.language")
     return importlib.import_module("triton").jit(_codes_of)
@@ -102,7 +102,7 @@ def jitted_codes_of() -> Any:
 def kernels() -> tuple[Any, Any]:
     """``_rescale`` and ``_add`` as kernels, compiled when they are first called."""
     triton = importlib.import_module("triton")
-    globals()["codes_of"] = jitted_codes_of()
+    globals()["codes_of"] = jit_codes_of()
     # one variant each, whatever these are.
     alike = ["bias", "multiplier", "second", "shift", "low", "high", "zero", "count", "channels", "inner"]
     rescale = triton.jit(_rescale, do_not_specialize=alike)

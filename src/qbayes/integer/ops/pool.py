@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qbayes.integer.arithmetic.fixed_point import rounded_shift
+from qbayes.integer.arithmetic.fixed_point import round_shift
 from qbayes.integer.arithmetic.pooling_windows import (
     Windows,
     all_windows,
     divisors,
     largest_window,
-    pooled_length,
+    pooling_length,
     window_sums,
 )
 from qbayes.integer.ops import fields
@@ -32,7 +32,7 @@ from qbayes.integer.ops.base import (
     check_padded,
     clamp_codes,
     largest,
-    padded,
+    pad_lengths,
     register_op,
     require,
 )
@@ -89,7 +89,7 @@ class MaxPool(Op):
         return math.prod(out[1:])
 
     def elements_read(self, shapes: Sequence[Shape], out: Shape) -> int:
-        return math.prod(padded(shapes[0], self.padding))
+        return math.prod(pad_lengths(shapes[0], self.padding))
 
     def operations(self, shapes: Sequence[Shape], out: Shape, macs: int) -> int:
         """The elements of all windows count too."""
@@ -99,7 +99,7 @@ class MaxPool(Op):
         (shape,) = shapes
         _check_row(self, shape, self.kernel, self.padding)
         axes = zip(shape[1:], self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        lengths = tuple(pooled_length(n, k, s, p, d, self.ceil_mode) for n, k, s, p, d in axes)
+        lengths = tuple(pooling_length(n, k, s, p, d, self.ceil_mode) for n, k, s, p, d in axes)
         fields.fits(min(lengths) > 0, self.name, "the kernel must fit into the padded row", shape)
         return (shape[0], *lengths)
 
@@ -209,4 +209,4 @@ class AvgPool(Op):
         sums = window_sums(centred, self.windows(centred.shape[2:]))
         multiplier = constants["multiplier"].long()
         positions = multiplier.view(sums.shape[2:]) if multiplier.numel() > 1 else multiplier
-        return clamp_codes(grids.zero + rounded_shift(sums * positions, constants["shift"]), constants)
+        return clamp_codes(grids.zero + round_shift(sums * positions, constants["shift"]), constants)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import rescale, round_shift
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import (
     Bound,
@@ -98,7 +98,7 @@ class Affine(Op):
         along = (-1, *(1,) * (inputs[0].dim() - 2))
         centred = inputs[0].long() - grids.zeros[0]
         total = centred * constants["multiplier"].long().view(along) + constants["offset"].long().view(along)
-        return clamp_codes(grids.zero + rounded_shift(total, constants["shift"]), constants)
+        return clamp_codes(grids.zero + round_shift(total, constants["shift"]), constants)
 
 
 @register_op

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.arithmetic.exact_matmul import LARGEST_COLUMNS, exact_conv, exact_linear
-from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import rescale, round_shift
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import (
     Bound,
@@ -29,10 +29,10 @@ from qbayes.integer.ops.base import (
     Value,
     check_padded,
     clamp_codes,
-    padded,
+    pad_lengths,
     register_op,
 )
-from qbayes.integer.ops.cuda_rescale import can_fuse, rescaled
+from qbayes.integer.ops.cuda_rescale import can_fuse, rescale_sums
 from qbayes.integer.ops.weights import Weights
 
 # bytes of lanes an output takes when the inputs are gone and its sums become codes.
@@ -161,14 +161,14 @@ class Weighted(Op):
         sums = self.sums(x, grids, first, self.weights.zero(constants))
         spread = self.sums(x, grids, drawn["noise"], 0) if "noise" in drawn else None
         if can_fuse(sums, *(() if spread is None else (spread,))):
-            return rescaled(sums, spread, drawn, constants, grids, self.channel_axis % sums.dim())
+            return rescale_sums(sums, spread, drawn, constants, grids, self.channel_axis % sums.dim())
         total = (sums.long() + self.per_channel(drawn["bias"].long())) * self.per_channel(
             constants["multiplier"].long()
         )
         if spread is not None:
             total += spread.long() * self.per_channel(constants["second_multiplier"].long())
         shift = self.per_channel(constants["shift"].long())
-        return clamp_codes(grids.zero + rounded_shift(total, shift), constants, grids.out_bits)
+        return clamp_codes(grids.zero + round_shift(total, shift), constants, grids.out_bits)
 
     def sums(self, x: Tensor, grids: Grids, weight: Tensor, zero: Tensor | int) -> Tensor:
         """``Σ (q_x − Z_x)(q_w − Z_w)`` as exact integers in float lanes."""
@@ -232,9 +232,9 @@ class Conv(Weighted):
         check_padded(self.name, shapes[0], self.padding)
 
     def elements_read(self, shapes: Sequence[Shape], out: Shape) -> int:
-        return math.prod(padded(shapes[0], self.padding))
+        return math.prod(pad_lengths(shapes[0], self.padding))
 
-    def shared_bytes(self, out: Shape) -> int:
+    def bytes_for_all_rows(self, out: Shape) -> int:
         """The columns that torch writes down, up to where it goes piece by piece."""
         return min(8 * math.prod((*self.weight_shape[1:], *out[1:])), LARGEST_COLUMNS)
 

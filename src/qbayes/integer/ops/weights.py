@@ -17,8 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from qbayes.integer.arithmetic.epsilon_table import epsilon_codes, epsilon_table, sampled_codes
-from qbayes.integer.arithmetic.fixed_point import rescale, rounded_shift
+from qbayes.integer.arithmetic.epsilon_table import epsilon_codes, epsilon_table, sample_codes
+from qbayes.integer.arithmetic.fixed_point import rescale, round_shift
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import fields
 from qbayes.integer.ops.base import Constant, Constants
@@ -130,7 +130,7 @@ class Weights:
 
     def _weights(self, constants: Constants, seed: int, draw: int, threads: int) -> dict[str, Tensor]:
         mean = constants["mean"]
-        codes = sampled_codes(
+        codes = sample_codes(
             mean if self.grids == 1 else None,
             *(constants["sigma"], constants["noise_multiplier"], constants["noise_shift"], self.limits),
             bits=self.noise_bits,
@@ -145,7 +145,7 @@ class Weights:
             return {"mean": mean, "noise": codes}
         of_mean, of_noise = constants["mix"].long()
         total = (mean.long() - constants["mean_zero"].long()) * of_mean + codes.long() * of_noise
-        mixed = constants["weight_zero"].long() + rounded_shift(total, constants["mix_shift"])
+        mixed = constants["weight_zero"].long() + round_shift(total, constants["mix_shift"])
         return {"weight": mixed.clamp(*self.limits).to(torch.int8)}
 
     def _bias(self, constants: Constants, seed: int, draw: int) -> Tensor:

@@ -40,7 +40,7 @@ def propagate(ops: Sequence[Op], first: Value, bits: Sequence[int]) -> dict[str,
 
     Each value is written once and before it is read; ``bits`` are the widths of the ops' outputs.
     """
-    values = {first.name: _checked_value(first, MOST_WIDE_BITS)}
+    values = {first.name: _check_value(first, MOST_WIDE_BITS)}
     names: set[str] = set()
     carried = {first.name}
     for op, width in zip(ops, bits, strict=True):
@@ -58,7 +58,7 @@ def propagate(ops: Sequence[Op], first: Value, bits: Sequence[int]) -> dict[str,
         names.add(op.name)
         carried |= {op.output} if carries else set()
         most = MOST_WIDE_BITS if carries or op.computes_wide else MOST_BITS
-        values[op.output] = _checked_value(Value(op.output, op.out_shape(shapes), width), most)
+        values[op.output] = _check_value(Value(op.output, op.out_shape(shapes), width), most)
     return values
 
 
@@ -68,7 +68,7 @@ def check_name(name: object, what: str) -> None:
     require(right, f"the name of {what} must be 1 to {LONGEST_NAME} printable characters", f"{name!r:.80}")
 
 
-def _checked_value(value: Value, most: int = MOST_BITS) -> Value:
+def _check_value(value: Value, most: int = MOST_BITS) -> Value:
     """``value`` with at most that many bits: only the input and a weighted op's answers may have over 8."""
     check_name(value.name, "a value")
     again = decode(Value, encode(value), f"the value '{value.name}'")
@@ -145,7 +145,7 @@ def row_cost(program: ProgramData) -> RowCost:
         lanes = op.lane_bytes(shapes, out)
         held += _bytes(out)
         most_held, working = max(most_held, held), max(working, lanes)
-        peak, at = max((peak, at), (held + lanes + op.shared_bytes(out.shape), op.name))
+        peak, at = max((peak, at), (held + lanes + op.bytes_for_all_rows(out.shape), op.name))
         operations += op.operations(shapes, out.shape, op.macs(values))
         held -= sum(_bytes(values[name]) for name in step.done)
     return RowCost(most_held, working, peak, at, operations)

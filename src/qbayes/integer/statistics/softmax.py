@@ -52,13 +52,13 @@ def softmax(codes: Tensor, table: Tensor) -> Tensor:
     """Probabilities over the last axis, int64 in units of 2^−24, from the codes of the logits."""
     wide = codes.long()
     entries = table.to(codes.device).long()[wide.amax(-1, keepdim=True) - wide]
-    return _divided(entries << FRACTION_BITS, entries.sum(-1, keepdim=True))
+    return _divide(entries << FRACTION_BITS, entries.sum(-1, keepdim=True))
 
 
 def mean(probabilities: Tensor) -> Tensor:
     """Mean over the first axis (draws) of probabilities in units of 2^−24."""
     count = torch.tensor(probabilities.shape[0], device=probabilities.device)
-    return _divided(probabilities.long().sum(0), count)
+    return _divide(probabilities.long().sum(0), count)
 
 
 def logarithm(probabilities: Tensor) -> Tensor:
@@ -82,6 +82,6 @@ def entropy(probabilities: Tensor) -> Tensor:
     return (total + (ONE >> 1)) >> FRACTION_BITS
 
 
-def _divided(numerator: Tensor, denominator: Tensor) -> Tensor:
+def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """``⌊(a + ⌊b/2⌋) / b⌋`` for ``a ≥ 0`` and ``b > 0``: rounded to the nearest, halves up."""
     return (numerator + denominator // 2) // denominator

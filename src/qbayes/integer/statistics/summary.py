@@ -107,10 +107,10 @@ def _scaling(program: Program, name: str, member: int, places: int, divisor: flo
 def answer(program: Program, codes: Mapping[str, Tensor]) -> Answer:
     """From the codes ``(draws, rows, …)`` of every head."""
     flat = {head: tensor.flatten(2) for head, tensor in codes.items()}
-    return _classified(program, flat[""]) if is_classifier(program) else _regressed(program, flat)
+    return _classify(program, flat[""]) if is_classifier(program) else _regress(program, flat)
 
 
-def _classified(program: Program, codes: Tensor) -> Answer:
+def _classify(program: Program, codes: Tensor) -> Answer:
     name = program.outputs[""]
     bits = program.values[name].bits
     tables = [softmax.exp_table(member.scales[name], bits) for member in program.members]
@@ -120,7 +120,7 @@ def _classified(program: Program, codes: Tensor) -> Answer:
     return Answer(mean, moments.probability_variance(probabilities), softmax.entropy(mean))
 
 
-def _regressed(program: Program, codes: Mapping[str, Tensor]) -> Answer:
+def _regress(program: Program, codes: Mapping[str, Tensor]) -> Answer:
     numbers, members = units(program), len(program.members)
     count = len(codes["mean"])
     z = torch.stack([numbers.means[d % members].apply(codes["mean"][d]) for d in range(count)])

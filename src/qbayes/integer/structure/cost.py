@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from qbayes.integer.ops import Op, Weighted
 from qbayes.integer.structure.noise_variance import variance_ratio
-from qbayes.integer.structure.op_record import packed_bytes
+from qbayes.integer.structure.op_record import bytes_packed
 from qbayes.integer.structure.program_data import ProgramData
 
 
@@ -83,7 +83,7 @@ def _op_cost(program: ProgramData, op: Op, once: bool, variance: bool) -> OpCost
         bits=output.bits,
         weights=op.weight_count,
         weight_bits=weight_bits,
-        bytes=sum(packed_bytes(math.prod(c.shape), c.bits) for c in constants),
+        bytes=sum(bytes_packed(math.prod(c.shape), c.bits) for c in constants),
         macs=macs,
         bit_operations=macs * weight_bits[0] * program.values[op.inputs[0]].bits if weight_bits else 0,
         once=once,

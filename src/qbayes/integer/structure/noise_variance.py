@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.arithmetic.epsilon_table import epsilon_scale, epsilon_table
-from qbayes.integer.arithmetic.fixed_point import real, rescale, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import real, rescale, round_shift
 from qbayes.integer.ops import Constants, Weighted
 from qbayes.integer.structure.program_data import Member, ProgramData
 
@@ -34,7 +34,7 @@ _CHUNK = 1 << 21  # of weights × levels of ε at a time
 def variance_ratio(program: ProgramData, member: Member, op: Weighted) -> float | None:
     """``Var(w_q S_w) / σ²`` of a Gaussian layer; None where no weight should have any variance."""
     constants = member.constants[op.name]
-    kinds, counts = torch.unique(_sampled(op, constants), dim=0, return_counts=True)
+    kinds, counts = torch.unique(_weight_rows(op, constants), dim=0, return_counts=True)
     channel, sigma, mean = kinds.unbind(1)
     levels = torch.unique(epsilon_table(op.weights.noise_bits)).numel()
     parts = zip(*(t.split(max(_CHUNK // levels, 1)) for t in (channel, sigma, mean)), strict=True)
@@ -43,11 +43,11 @@ def variance_ratio(program: ProgramData, member: Member, op: Weighted) -> float 
     squares = (_multiplier(op, constants)[channel] * unit) ** 2 * counts / counts.sum()
     wanted = member.deviations.get(op.name, 0.0) ** 2
     if not wanted:
-        wanted = float((_wanted_steps(op, constants, channel, sigma) ** 2 * squares).sum())
+        wanted = float((_ideal_steps(op, constants, channel, sigma) ** 2 * squares).sum())
     return float((variance * squares).sum()) / wanted if wanted > 0 else None
 
 
-def _sampled(op: Weighted, constants: Constants) -> Tensor:
+def _weight_rows(op: Weighted, constants: Constants) -> Tensor:
     """Rows of (channel, σ_q, μ_q): what the variance of a weight depends on."""
     sigma, mean = constants["sigma"].flatten(), constants["mean"].flatten()
     fan_in = math.prod(op.weight_shape[1:])
@@ -60,7 +60,7 @@ def _sampled(op: Weighted, constants: Constants) -> Tensor:
     return torch.stack([places // fan_in, sigma[places].long(), means], dim=1).cpu()
 
 
-def _wanted_steps(op: Weighted, constants: Constants, channel: Tensor, sigma: Tensor) -> Tensor:
+def _ideal_steps(op: Weighted, constants: Constants, channel: Tensor, sigma: Tensor) -> Tensor:
     factor = real(constants["noise_multiplier"].cpu(), constants["noise_shift"].cpu().long())[channel]
     steps = sigma.double() * factor.abs() / epsilon_scale(op.weights.noise_bits)
     if op.weights.grids == 0:
@@ -86,7 +86,7 @@ def _variance(op: Weighted, constants: Constants, channel: Tensor, sigma: Tensor
     elif op.weights.grids == 0:
         of_mean, of_noise = constants["mix"].cpu().long()
         total = (mean[:, None] - int(constants["mean_zero"])) * of_mean + drawn * of_noise
-        mixed = int(constants["weight_zero"]) + rounded_shift(total, constants["mix_shift"].cpu())
+        mixed = int(constants["weight_zero"]) + round_shift(total, constants["mix_shift"].cpu())
         drawn = mixed.clamp(*op.weights.limits)
     share = counts.double() / counts.sum()
     values = drawn.double()

@@ -24,7 +24,7 @@ _CODES_AT_ONCE = 1 << 20  # in reading: wide ones take 8 bytes each on the way
 _GROUP = 8  # codes: n bits each make exactly n bytes, which fit one 64-bit word
 
 
-def packed_bytes(count: int, bits: int) -> int:
+def bytes_packed(count: int, bits: int) -> int:
     """The bytes that ``count`` codes of ``bits`` bits take."""
     _check_width(bits)
     return (count * bits + 7) // 8 if bits <= _STREAM_BITS else count * ((bits + 7) // 8)
@@ -69,7 +69,7 @@ def _pack_stream(flat: np.ndarray, bits: int) -> bytes:
     for place, column in enumerate(padded.reshape(groups, _GROUP).T):
         words |= column.astype(np.uint64) << np.uint64(place * bits)
     stream = words.view(np.uint8).reshape(groups, 8)[:, :bits]
-    return stream.tobytes()[: packed_bytes(flat.size, bits)]
+    return stream.tobytes()[: bytes_packed(flat.size, bits)]
 
 
 def _pack_bytes(flat: np.ndarray, bits: int) -> bytes:
@@ -79,15 +79,15 @@ def _pack_bytes(flat: np.ndarray, bits: int) -> bytes:
 
 def unpack(data: bytes | memoryview, count: int, bits: int, signed: bool) -> Tensor:
     """The ``count`` codes that ``pack`` wrote, as a vector of ``code_type(bits, signed)``."""
-    if len(data) != packed_bytes(count, bits):
+    if len(data) != bytes_packed(count, bits):
         raise BadFile(
-            f"{count} codes of {bits} bits must take {packed_bytes(count, bits)} bytes",
+            f"{count} codes of {bits} bits must take {bytes_packed(count, bits)} bytes",
             f"{len(data)}",
             "the file is damaged: restore or export it again",
         )
     codes, right = unpack_rows(np.frombuffer(data, dtype=np.uint8)[None], count, bits, signed)
     if not right.all():
-        raise unused_bits()
+        raise refuse_unused_bits()
     return codes[0]
 
 
@@ -135,7 +135,7 @@ def _unpack_bytes(packed: np.ndarray, count: int, bits: int, signed: bool) -> tu
     return codes, (codes.clip(low, high) == codes).all(axis=1)
 
 
-def unused_bits() -> BadFile:
+def refuse_unused_bits() -> BadFile:
     return BadFile(
         "bits that carry no code must be as packing leaves them",
         "others",

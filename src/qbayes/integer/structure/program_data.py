@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.ops.base import Grids, Op, Value
-from qbayes.posterior.copying import Carried, carried, unpacked
+from qbayes.posterior.copying import Carried, pack_tensors, unpack_tensors
 from qbayes.posterior.signature import Signature
 
 
@@ -39,7 +39,7 @@ class Member:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Its codes in a copy or a pickle are its own: kernels hold the addresses of these."""
-        constants = {op: carried(held) for op, held in self.constants.items()}
+        constants = {op: pack_tensors(held) for op, held in self.constants.items()}
         return _member, (dict(self.zeros), dict(self.scales), constants, dict(self.deviations))
 
 
@@ -113,7 +113,7 @@ def _member(
     constants: Mapping[str, Mapping[str, Carried]],
     deviations: dict[str, float],
 ) -> Member:
-    return Member(zeros, scales, {op: unpacked(held) for op, held in constants.items()}, deviations)
+    return Member(zeros, scales, {op: unpack_tensors(held) for op, held in constants.items()}, deviations)
 
 
 def _json(data: Mapping[str, Any]) -> str:

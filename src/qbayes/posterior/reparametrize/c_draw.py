@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.device import dense, in_memory, laid_out, on_a_cpu
+from qbayes.device import dense, in_memory, lay_out, on_a_cpu
 from qbayes.native.functions import F32, I32, I64, PTR, Functions, load_or_warn, threads_for, training_source
 from qbayes.threads import once
 
@@ -24,7 +24,7 @@ _SIGNATURES: dict[str, tuple[object, ...]] = {
 
 
 @once
-def compiled_draws() -> Functions | None:
+def draw_kernels() -> Functions | None:
     """The compiled kernels; None without a compiler or a safe cache, which is said, or switched off."""
     library = load_or_warn(_SOURCE, "training of Gaussian weights")
     return None if library is None else Functions(library, _SIGNATURES)
@@ -40,7 +40,7 @@ class CompiledDraw(torch.autograd.Function):
     def forward(ctx: Any, mean: Tensor, variance: Tensor, epsilon: Tensor, least: float) -> Tensor:
         ctx.save_for_backward(variance, epsilon)
         ctx.least = least
-        library = compiled_draws()
+        library = draw_kernels()
         assert library is not None
         y = torch.empty_like(mean)
         library.draw(*_addresses(mean, variance, epsilon, y), *_numbers(mean, least))
@@ -52,9 +52,9 @@ class CompiledDraw(torch.autograd.Function):
         ctx: Any, g: Tensor
     ) -> tuple[Tensor, Tensor, None, None]:
         variance, epsilon = ctx.saved_tensors
-        library = compiled_draws()
+        library = draw_kernels()
         assert library is not None
-        g, dv = laid_out(g, variance), torch.empty_like(variance)
+        g, dv = lay_out(g, variance), torch.empty_like(variance)
         library.differentiate_draw(*_addresses(variance, epsilon, g, dv), *_numbers(variance, ctx.least))
         return g, dv, None, None
 
@@ -73,9 +73,9 @@ class CompiledSquare(torch.autograd.Function):
         ctx: Any, g: Tensor
     ) -> Tensor:
         (x,) = ctx.saved_tensors
-        library = compiled_draws()
+        library = draw_kernels()
         assert library is not None
-        g, dx = laid_out(g, x), torch.empty_like(x)
+        g, dx = lay_out(g, x), torch.empty_like(x)
         half, count = int(x.dtype == torch.bfloat16), x.numel()
         library.differentiate_square(*_addresses(x, g, dx), half, count, threads_for(count))
         return dx
@@ -85,7 +85,7 @@ def can_square(x: Tensor) -> bool:
     """Whether the kernels serve ``x``."""
     if x.dtype not in DTYPES or x.numel() == 0 or not on_a_cpu(x) or not dense(x):
         return False
-    return compiled_draws() is not None
+    return draw_kernels() is not None
 
 
 def can_draw(mean: Tensor, variance: Tensor, epsilon: Tensor) -> bool:

@@ -25,7 +25,7 @@ from qbayes.device import (
     MOST_ELEMENTS,
     dense,
     in_memory,
-    laid_out,
+    lay_out,
     on_a_gpu,
     triton_works_on,
 )
@@ -55,7 +55,7 @@ class FusedDraw(torch.autograd.Function):
         ctx: Any, g: Tensor
     ) -> tuple[Tensor, Tensor, None]:
         variance, epsilon = ctx.saved_tensors
-        g, dv = laid_out(g, variance), torch.empty_like(variance)
+        g, dv = lay_out(g, variance), torch.empty_like(variance)
         grid, numbers = _program(variance)
         with torch.cuda.device_of(g):
             kernels()[1][grid](variance, epsilon, g, dv, LEAST=LEAST_VARIANCE, **numbers)
@@ -76,14 +76,14 @@ class FusedSquare(torch.autograd.Function):
         ctx: Any, g: Tensor
     ) -> Tensor:
         (x,) = ctx.saved_tensors
-        g, dx = laid_out(g, x), torch.empty_like(x)
+        g, dx = lay_out(g, x), torch.empty_like(x)
         grid, numbers = _program(x)
         with torch.cuda.device_of(g):
             kernels()[2][grid](x, g, dx, **numbers)
         return dx
 
 
-def reparametrised(mean: Tensor, variance: Tensor, epsilon: Tensor) -> Tensor:
+def reparametrise(mean: Tensor, variance: Tensor, epsilon: Tensor) -> Tensor:
     """``m + √max(v, v₀) ε``, of the type of ``m``."""
     # torch leaves open what a function of ours gives.
     if _can_draw(mean, variance, epsilon):
@@ -93,7 +93,7 @@ def reparametrised(mean: Tensor, variance: Tensor, epsilon: Tensor) -> Tensor:
     return mean + variance.clamp_min(LEAST_VARIANCE).sqrt() * epsilon.to(mean.dtype)
 
 
-def squared(x: Tensor) -> Tensor:
+def square_values(x: Tensor) -> Tensor:
     """``x²``, of the inputs of a layer."""
     if _readable(x):
         return cast(Tensor, FusedSquare.apply(x))
@@ -105,16 +105,16 @@ def _can_draw(mean: Tensor, variance: Tensor, epsilon: Tensor) -> bool:
     if not _readable(mean) or not in_memory(variance, epsilon):
         return False
     alike = all(t.dtype == mean.dtype and t.stride() == mean.stride() for t in (variance, epsilon))
-    return alike and all(t.device == mean.device and _aligned(t) for t in (variance, epsilon))
+    return alike and all(t.device == mean.device and _is_aligned(t) for t in (variance, epsilon))
 
 
 def _readable(x: Tensor) -> bool:
     if not on_a_gpu(x) or x.dtype not in DTYPES or not 0 < x.numel() <= MOST_ELEMENTS:
         return False
-    return _aligned(x) and dense(x) and triton_works_on(x.device)
+    return _is_aligned(x) and dense(x) and triton_works_on(x.device)
 
 
-def _aligned(x: Tensor) -> bool:
+def _is_aligned(x: Tensor) -> bool:
     return x.data_ptr() % ALIGNMENT == 0
 
 

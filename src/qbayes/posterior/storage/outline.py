@@ -83,9 +83,9 @@ def within(
     """Within this block modules register at most so many parts, and bytes."""
     limit = _Limit(parts, most, must)
     handles = [
-        register_module_parameter_registration_hook(limit.registered),
-        register_module_buffer_registration_hook(limit.registered),
-        register_module_module_registration_hook(limit.registered),
+        register_module_parameter_registration_hook(limit.check_registration),
+        register_module_buffer_registration_hook(limit.check_registration),
+        register_module_module_registration_hook(limit.check_registration),
     ]
     try:
         with limit:
@@ -104,7 +104,7 @@ class _Limit(TorchFunctionMode):
         self._parts, self._bytes, self._most = parts, most, most
         self._thread = threading.get_ident()
 
-    def registered(self, module: nn.Module, name: str, what: Tensor | nn.Module | None) -> None:
+    def check_registration(self, module: nn.Module, name: str, what: Tensor | nn.Module | None) -> None:
         # the hooks are the process's, the block is this thread's.
         if threading.get_ident() != self._thread:
             return

@@ -26,9 +26,9 @@ from qbayes.posterior.storage.stored import (
     NetworkSource,
     Recorded,
     Requantise,
-    added_later,
+    buffers_added_later,
     check_fits,
-    guarded,
+    guard_read,
     members_of,
     module_for,
 )
@@ -229,8 +229,8 @@ def load_posterior(
     path = Path(folder) / WEIGHTS
     try:
         layout = read_layout(path)
-        recorded = guarded(lambda: Recorded.of(header))
-        stored = guarded(lambda: members_of(layout, recorded.members))
+        recorded = guard_read(lambda: Recorded.of(header))
+        stored = guard_read(lambda: members_of(layout, recorded.members))
         if recorded.precision is not None and requantise is None:
             raise BadInput("a float posterior is needed", f"{folder} is quantised", "give the float one")
         module = module_for(network, recorded, stored[0], requantise)
@@ -242,7 +242,7 @@ def load_posterior(
     members = members_of(_read_weights(path, header), recorded.members)
     return NetworkPosterior(
         module,
-        [{**added_later(module), **member} for member in members],
+        [{**buffers_added_later(module), **member} for member in members],
         recorded.signature,
         architecture=recorded.architecture,
         provenance=recorded.provenance,

@@ -68,7 +68,7 @@ def module_for(
 ) -> nn.Module:
     """The network of a saved posterior, to be filled: none that is built here is larger than ``stored``."""
     if isinstance(network, Outlined):
-        found = _outlined(network, recorded, stored)
+        found = _outline(network, recorded, stored)
         if found is not None:
             return found
     if isinstance(network, nn.Module):
@@ -79,10 +79,10 @@ def module_for(
             plain = network(recorded.architecture or {})
         if recorded.precision is not None and not isinstance(network, Outlined):
             _check_own(plain, recorded)
-    return guarded(lambda: _quantised(recorded.around(plain), recorded, requantise))
+    return guard_read(lambda: _quantise(recorded.around(plain), recorded, requantise))
 
 
-def guarded(read: Callable[[], _Held]) -> _Held:
+def guard_read(read: Callable[[], _Held]) -> _Held:
     """What ``read`` makes of a file's entries; what they make it raise is the file's fault."""
     try:
         return read()
@@ -96,7 +96,7 @@ def guarded(read: Callable[[], _Held]) -> _Held:
         ) from None
 
 
-def _outlined(network: Outlined, recorded: Recorded, stored: Mapping[str, Form]) -> nn.Module | None:
+def _outline(network: Outlined, recorded: Recorded, stored: Mapping[str, Form]) -> nn.Module | None:
     """The float network with its memory, which is not filled yet; None of a quantised one, which is no larger
     than ``stored`` either.
     """
@@ -106,12 +106,12 @@ def _outlined(network: Outlined, recorded: Recorded, stored: Mapping[str, Form])
             return recorded.around(network(recorded.architecture or {}))
 
     try:
-        module = guarded(outline)
+        module = guard_read(outline)
         if recorded.precision is None:
             check_fits(module, [stored])
             return module.to_empty(device="cpu")
         check_covered(module, stored)
-        guarded(lambda: check_passing(module.eval(), recorded.signature.input_shape))
+        guard_read(lambda: check_passing(module.eval(), recorded.signature.input_shape))
     except (Damaged, NetworkNotGiven):
         raise
     except BadInput as error:
@@ -130,7 +130,7 @@ def _check_own(plain: nn.Module, recorded: Recorded) -> None:
         return
 
 
-def _quantised(module: nn.Module, recorded: Recorded, requantise: Requantise | None) -> nn.Module:
+def _quantise(module: nn.Module, recorded: Recorded, requantise: Requantise | None) -> nn.Module:
     if recorded.precision is None or requantise is None:
         return module
     return requantise(module, recorded.signature, recorded.precision)
@@ -147,7 +147,7 @@ def members_of(held: Mapping[str, _Held], count: int) -> list[dict[str, _Held]]:
     return [members[index] for index in range(count)]
 
 
-def added_later(module: nn.Module) -> dict[str, Tensor]:
+def buffers_added_later(module: nn.Module) -> dict[str, Tensor]:
     """The buffers that files of earlier versions lack, by name, as a new network has them."""
     found: dict[str, Tensor] = {}
     for prefix, part in module.named_modules():
@@ -159,7 +159,7 @@ def added_later(module: nn.Module) -> dict[str, Tensor]:
 def check_fits(module: nn.Module, stored: Sequence[Mapping[str, Form]]) -> None:
     """Raise unless every member has what the network has, by name, shape and type."""
     expected = {name: _form(value) for name, value in module.state_dict().items()}
-    added = {name: _form(value) for name, value in added_later(module).items()}
+    added = {name: _form(value) for name, value in buffers_added_later(module).items()}
     for index, member in enumerate(stored):
         got = {**added, **member}
         if got == expected:

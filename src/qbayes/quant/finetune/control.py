@@ -13,7 +13,7 @@ from qbayes.quant.finetune.fine_tuning import FineTuning
 from qbayes.quant.finetune.job import QuantizeJob
 from qbayes.quant.finetune.quantize import quantize_members
 from qbayes.quant.precision import Precision, PrecisionLike
-from qbayes.tasks import TaskLike, named_task
+from qbayes.tasks import TaskLike, resolve_task
 from qbayes.training.checkpoint import CheckpointLike
 
 
@@ -55,5 +55,5 @@ def fine_tune(
         A float posterior.
     """
     tuning = finetuning or FineTuning()
-    job = QuantizeJob(posterior, named_task(task), Precision.parse(like), tuning, seed, rounds=False)
+    job = QuantizeJob(posterior, resolve_task(task), Precision.parse(like), tuning, seed, rounds=False)
     return quantize_members(job, device=device, checkpoint=checkpoint, progress=progress)

@@ -62,7 +62,7 @@ class Taught(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         if self.training and self.mixup > 0:
-            x = mixed(x, self.mixup)
+            x = mix_rows(x, self.mixup)
         with torch.no_grad():
             taught = _heads(TEACHER, self._taught(x))
         return taught | _heads(STUDENT, self.student(x))
@@ -102,7 +102,7 @@ def cast_once(teacher: nn.Module, dtype: torch.dtype) -> None:
             layer.weight_mean.data = layer.weight_mean.data.to(dtype)
 
 
-def mixed(x: Tensor, share: float) -> Tensor:
+def mix_rows(x: Tensor, share: float) -> Tensor:
     """A ``share`` of the rows mixed with the row before, by torch's own generator, in their layout."""
     shape = (len(x),) + (1,) * (x.ndim - 1)
     part, chosen = torch.rand((2, *shape), device=x.device)
@@ -134,7 +134,7 @@ class _Recorder(HandedNoise):
         self.noise.drawn.setdefault(self.layer.site, []).append(drawn)
         return drawn
 
-    def drawn_by(self, draw: Callable[..., Tensor]) -> None:
+    def set_draw(self, draw: Callable[..., Tensor]) -> None:
         self.draw = draw
 
 
@@ -147,7 +147,7 @@ class _Replayer(HandedNoise):
     def __call__(self, *given: Any) -> Tensor:
         return self.noise.drawn[self.site].pop(0)
 
-    def drawn_by(self, draw: Callable[..., Tensor]) -> None:
+    def set_draw(self, draw: Callable[..., Tensor]) -> None:
         """Nothing is drawn here."""
 
 

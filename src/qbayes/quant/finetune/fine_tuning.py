@@ -257,7 +257,7 @@ class FineTuning:
         """
         precision, task = precision or EightBits(), task or AnyTask()
         recipe = find_recipe(self.preset, task.kind, task.name)
-        known, given = options_of(self), self._given()
+        known, given = options_of(self), self._given_options()
         values = {**{name: one.fallback for name, one in known.items()}, **recipe.options}
         values["learning_rate"] *= recipe.growth ** (BITS - precision.fewest_bits)
         values |= given
@@ -266,7 +266,7 @@ class FineTuning:
         if values["distill"] != 1:
             # they belong to distillation alone, unless they are asked for by name.
             values |= {name: known[name].fallback for name in _OF_DISTILLATION if name not in given}
-        return dataclasses.replace(self, **{name: _decided(values[name]) for name in known})
+        return dataclasses.replace(self, **{name: _decide(values[name]) for name in known})
 
     def check_for(self, task: TaskLike) -> None:
         """Raise where resolved options do not fit together, or not this task."""
@@ -302,7 +302,7 @@ class FineTuning:
 
     def with_budget(self, budget: Budget) -> Self:
         """The same with another budget."""
-        return dataclasses.replace(self, **{n: _decided(value) for n, value in budget.to_json().items()})
+        return dataclasses.replace(self, **{n: _decide(value) for n, value in budget.to_json().items()})
 
     def to_json(self) -> dict[str, Any]:
         """Resolved options as records hold them: the budget's as a table of their own."""
@@ -320,7 +320,7 @@ class FineTuning:
         known = options_of(self)
         return {n: v for n, v in self.to_json().items() if n in known and known[n].stage in stages}
 
-    def _given(self) -> dict[str, Any]:
+    def _given_options(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in options_of(self)}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -328,6 +328,6 @@ class FineTuning:
 _OF_DISTILLATION = ("mixup", "match_temperature")
 
 
-def _decided(value: Any) -> Any:
+def _decide(value: Any) -> Any:
     """None is what nobody decided: a gradient without a limit has the limit 0."""
     return 0 if value is None else value

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from qbayes import noise
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.posterior.likelihood import ConstantNoise, Likelihood
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.storage.save import state_to
@@ -28,11 +28,11 @@ from qbayes.quant.finetune.fine_tuning import FineTuning, Optimizer
 from qbayes.quant.finetune.temperature import sharpness
 from qbayes.quant.graph.convert import Traces
 from qbayes.quant.graph.equalize import equalise
-from qbayes.quant.graph.unfold import sharpen, unfolded
+from qbayes.quant.graph.unfold import sharpen, unfold_network
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.network import QuantNetwork
 from qbayes.quant.precision import Precision
-from qbayes.quant.prepare import quantised_module
+from qbayes.quant.prepare import prepare_module
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget, resolve_arithmetic
 
@@ -112,15 +112,15 @@ class QuantizeJob:
             return self
         return dataclasses.replace(self, fine_tuning=self.fine_tuning.with_budget(budget))
 
-    def prepared(self, member: int) -> nn.Module:
+    def prepare(self, member: int) -> nn.Module:
         """The member with fake-quantisers, before any data; the control's are off."""
         shape, float_network = self.posterior.signature.input_shape, self.posterior.networks[member]
         if self.rounds:
-            return quantised_module(float_network, shape, self.precision, self._traces).cpu()
-        module = quantised_module(float_network, shape, Precision(), self._traces).cpu()
+            return prepare_module(float_network, shape, self.precision, self._traces).cpu()
+        module = prepare_module(float_network, shape, Precision(), self._traces).cpu()
         network_of(module).without_quantisers()
         # what cannot be given back is refused now, and not after the training.
-        made = unfolded(float_network, module, shape, self._traces)
+        made = unfold_network(float_network, module, shape, self._traces)
         if self.fine_tuning.match_temperature:
             sharpen(made, 1.0, shape, self._traces)
         return module
@@ -144,13 +144,13 @@ class QuantizeJob:
             module.to(device)
             return
         with torch.random.fork_rng(devices=cuda), network_of(module).calibrating():
-            torch.manual_seed(derived_seed(self.seed, "calibration noise", member))
+            torch.manual_seed(derive_seed(self.seed, "calibration noise", member))
             for x in batches:
                 module(x)
         module.to(device)
 
     def _calibration_rows(self, member: int, device: torch.device) -> list[Tensor]:
-        order = torch.Generator().manual_seed(derived_seed(self.seed, "calibration", member))
+        order = torch.Generator().manual_seed(derive_seed(self.seed, "calibration", member))
         found: list[Tensor] = []
         for x, _ in self.task.training_batches(self.budget.batch_size, order, device, 0):
             found.append(x)
@@ -176,7 +176,7 @@ class QuantizeJob:
         return own if self.fine_tuning.distill == 0 else Imitation(own, self.fine_tuning.distill)
 
     def training_seed(self, member: int) -> int:
-        return derived_seed(self.seed, "quantise", member)
+        return derive_seed(self.seed, "quantise", member)
 
     def fingerprint(self, member: int, begins: str) -> str:
         """Of a member's training, which began with the state of that hash."""
@@ -190,14 +190,14 @@ class QuantizeJob:
         """Whether ranges follow the data in this epoch."""
         return self.rounds and epoch < self.fine_tuning.freeze * self.budget.epochs
 
-    def settled(
+    def settle_state(
         self, module: nn.Module, member: int, state: Mapping[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
         """The final state of a member, from ``state`` or what the module has: that of a float network where
         nothing is rounded.
         """
         if self.rounds:
-            return settled(module, state)
+            return settle_state(module, state)
         return state_to(self.answering(module, member, state).state_dict(), "cpu")
 
     def answering(self, module: nn.Module, member: int, state: Mapping[str, Tensor] | None) -> nn.Module:
@@ -208,7 +208,7 @@ class QuantizeJob:
         if self.rounds:
             return module.eval()
         shape = self.posterior.signature.input_shape
-        return unfolded(self.posterior.networks[member], module, shape, self._traces).eval()
+        return unfold_network(self.posterior.networks[member], module, shape, self._traces).eval()
 
     def result(
         self,
@@ -233,7 +233,7 @@ class QuantizeJob:
             _alike(module, members) if self.rounds else members,
             posterior.signature,
             architecture=posterior.architecture,
-            provenance={**posterior.provenance, self.recorded_as: recorded},
+            provenance={**posterior.provenance, self.provenance_name: recorded},
             sites=posterior.sites,
             quantised=self.precision.to_json() if self.rounds else None,
         ).to(device)
@@ -242,7 +242,7 @@ class QuantizeJob:
         return made
 
     @property
-    def recorded_as(self) -> str:
+    def provenance_name(self) -> str:
         """Under which name the provenance of the result tells of its training."""
         return QUANTISED if self.rounds else FINE_TUNED
 
@@ -258,7 +258,7 @@ class QuantizeJob:
                 network_of(network).sharpness.fill_(factor)
             else:
                 sharpen(network, factor, made.signature.input_shape, self._traces)
-        made.provenance[self.recorded_as]["sharpness"] = factor
+        made.provenance[self.provenance_name]["sharpness"] = factor
 
 
 def quickest_place(weights: int, device: torch.device) -> torch.device:
@@ -282,7 +282,7 @@ def descent(module: nn.Module, learning_rate: float, optimizer: Optimizer) -> to
     return torch.optim.SGD(parameters, learning_rate, MOMENTUM, nesterov=True, fused=True)
 
 
-def settled(module: nn.Module, state: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+def settle_state(module: nn.Module, state: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """The final state of a member, from ``state`` or what the module has: grids fit for integers."""
     module.train()
     if state is not None:
@@ -302,4 +302,4 @@ def _alike(module: nn.Module, members: list[dict[str, Tensor]]) -> list[dict[str
     for name, layer in module.named_modules():
         if isinstance(layer, GaussianWeights):
             layer.always_two = f"{name}.grids" in differing
-    return [settled(module, member) for member in members]
+    return [settle_state(module, member) for member in members]

@@ -22,7 +22,7 @@ from qbayes.quant.finetune.distill import student_state
 from qbayes.quant.finetune.fine_tuning import FineTuning
 from qbayes.quant.finetune.job import QuantizeJob, descent, network_of
 from qbayes.quant.precision import Precision, PrecisionLike
-from qbayes.tasks import TaskLike, named_task
+from qbayes.tasks import TaskLike, resolve_task
 from qbayes.training.checkpoint import Checkpoint, CheckpointLike
 from qbayes.training.loop import Loop
 from qbayes.training.progress import TrainingProgress
@@ -66,7 +66,7 @@ def quantize(
         A quantised posterior. ``lower`` makes a program of it.
     """
     job = QuantizeJob(
-        posterior, named_task(task), Precision.parse(precision), finetuning or FineTuning(), seed
+        posterior, resolve_task(task), Precision.parse(precision), finetuning or FineTuning(), seed
     )
     return quantize_members(job, device=device, checkpoint=checkpoint, progress=progress)
 
@@ -97,21 +97,21 @@ class _Members:
         self.job, self.device, self.progress = job, device, progress
         self.losses: list[list[float]] = []
         # every refusal comes here, before any training.
-        self.module = job.prepared(0).to(device)
+        self.module = job.prepare(0).to(device)
 
     def member(self, index: int, checkpoint: Path | None, resume: bool) -> dict[str, Tensor]:
         """The settled state of one member."""
         if index > 0:
             self.module.train()
-            self.module.load_state_dict(self.job.prepared(index).state_dict())
+            self.module.load_state_dict(self.job.prepare(index).state_dict())
         begins = state_hash(self.module)
         self.job.calibrate(self.module, index, self.device)
         if self.job.budget.epochs == 0:
-            return self.job.settled(self.module, index)
-        trained = self._trained(index, begins, checkpoint, resume)
-        return self.job.settled(self.module, index, trained)
+            return self.job.settle_state(self.module, index)
+        trained = self._train(index, begins, checkpoint, resume)
+        return self.job.settle_state(self.module, index, trained)
 
-    def _trained(self, index: int, begins: str, checkpoint: Path | None, resume: bool) -> dict[str, Tensor]:
+    def _train(self, index: int, begins: str, checkpoint: Path | None, resume: bool) -> dict[str, Tensor]:
         job, budget, likelihood = self.job, self.job.budget, self.job.likelihood
         module = job.trainable(self.module, index)
         if budget.channels_last:

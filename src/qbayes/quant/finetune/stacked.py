@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from qbayes.device import choose_device
 from qbayes.errors import BadInput, QbayesError
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.posterior.likelihood import Likelihood, Outputs
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.storage.save import state_hash
@@ -29,7 +29,7 @@ from qbayes.quant.finetune.distill import Imitation, student_state
 from qbayes.quant.finetune.job import QuantizeJob, descent, network_of
 from qbayes.quant.finetune.quantize import last_epoch, validation_loss
 from qbayes.quant.precision import Precision
-from qbayes.quant.prepare import quantised_module
+from qbayes.quant.prepare import prepare_module
 from qbayes.quant.quantizer import Quantizer
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
@@ -66,7 +66,7 @@ class _Member:
 
     def generator_seed(self, purpose: str) -> int:
         """As ``quantize`` and ``Loop`` seed this member's training."""
-        return derived_seed(self.job.training_seed(self.index), purpose)
+        return derive_seed(self.job.training_seed(self.index), purpose)
 
 
 def quantize_stacked(
@@ -123,7 +123,7 @@ def cannot_stack_quantised(
 ) -> str | None:
     """Why posteriors of networks like this one cannot be quantised in a stack, or None when they can."""
     precision = precision.for_likelihood(task.signature.likelihood)
-    module = quantised_module(network, task.signature.input_shape, precision)
+    module = prepare_module(network, task.signature.input_shape, precision)
     x, _ = next(task.batches("train", _PROBED_ROWS))
     with torch.random.fork_rng(devices=[]), network_of(module).calibrating():
         module(task.signature.transform.apply(x))
@@ -136,7 +136,7 @@ def _members(job: QuantizeJob, device: torch.device) -> list[_Member] | QbayesEr
     found: list[_Member] = []
     try:
         for index in range(job.members):
-            module = job.prepared(index).to(device)
+            module = job.prepare(index).to(device)
             begins = state_hash(module)
             job.calibrate(module, index, device)
             found.append(_Member(job, index, begins, module, job.trainable(module, index)))
@@ -237,7 +237,7 @@ def _result(
         return failure
     kept: Mapping[str, Any] = loop.state.members[-1]
     states = [
-        job.settled(member.module, member.index, student_state(loop.stack.split(kept, network)))
+        job.settle_state(member.module, member.index, student_state(loop.stack.split(kept, network)))
         for member, network in zip(members, networks, strict=True)
     ]
     losses = [loop.losses(network) for network in networks]

@@ -54,7 +54,7 @@ class Converter:
             if node.op == "output":
                 heads = self._heads(node.args[0])
             elif self.traced.is_tensor(node) and node not in self.traced.fixed:
-                self.found[node] = self._converted(node)
+                self.found[node] = self._convert(node)
             elif node not in self.traced.fixed:
                 self._check_skipped(node)
             self._note_changes(node)
@@ -91,7 +91,7 @@ class Converter:
                 raise self.refusal(f"the output '{name}', {node}", "return activations, one tensor or a dict")
         return {str(name): self.found[node] for name, node in named.items()}
 
-    def _converted(self, node: fx.Node) -> Node:
+    def _convert(self, node: fx.Node) -> Node:
         shape = tuple(self.traced.values[node].shape)
         if node.op == "placeholder":
             if any(known.kind == "input" for known in self.nodes):
@@ -104,7 +104,7 @@ class Converter:
             )
         args, options = self._arguments(node)
         if node.target in CAPTURES:
-            return self._captured_call(CAPTURES[node.target], node, args, options)
+            return self._convert_captured_call(CAPTURES[node.target], node, args, options)
         if node.op == "call_module":
             return self._module(node, self.traced.module.get_submodule(str(node.target)), args)
         table = CALLS if node.op == "call_function" else METHODS_OF_TENSORS
@@ -117,7 +117,7 @@ class Converter:
 
     def _arguments(self, node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The first argument by position, however it was given, and the others as they came."""
-        args, options = self.traced.resolved(node.args), dict(self.traced.resolved(node.kwargs))
+        args, options = self.traced.resolve(node.args), dict(self.traced.resolve(node.kwargs))
         named = [name for name in _FIRST if name in options]
         if not args and named:
             args = (options.pop(named[0]),)
@@ -133,7 +133,7 @@ class Converter:
         if isinstance(module, Mask):
             return source if module.rate == 0 else self.add("mask", [source], name, shape, module=module)
         if isinstance(module, GaussianLayer) or kind in WEIGHTED_TYPES:
-            return self._weighted(name, module, source, shape)
+            return self._convert_weighted(name, module, source, shape)
         if kind in _NORMS:
             if getattr(module, "running_mean", None) is None:
                 raise self.refusal("a BatchNorm without running statistics", "use track_running_stats=True")
@@ -151,7 +151,7 @@ class Converter:
             raise self.refusal(f"a layer {said}", WAYS_OUT.get(said, _OTHER_WAY))
         return convert(self, node, module, source)
 
-    def _captured_call(
+    def _convert_captured_call(
         self, capture: Capture, node: fx.Node, args: Sequence[Any], options: dict[str, Any]
     ) -> Node:
         """A call that the hook knows: activations come first, what is no activation gives the options."""
@@ -160,7 +160,7 @@ class Converter:
         given = dict(capture.options(*fixed, **options))
         return self.add(capture.kind, sources, self.where, self.traced.values[node].shape, given)
 
-    def _weighted(self, name: str, module: nn.Module, source: Node, shape: tuple[int, ...]) -> Node:
+    def _convert_weighted(self, name: str, module: nn.Module, source: Node, shape: tuple[int, ...]) -> Node:
         """A layer with weights; padding that is not zeros on both sides alike becomes a node of its own."""
         layer: Any = module.map if isinstance(module, GaussianLayer) else module
         if not hasattr(layer, "stride"):
@@ -340,16 +340,16 @@ class Traces:
         self._first: Graph | None = None
 
     def graph(self, network: nn.Module, example: Tensor) -> Graph:
-        if self._first is not None and self._kind is type(network) and _given(self._first, network):
-            return self._first.copied()
+        if self._first is not None and self._kind is type(network) and _give_numbers(self._first, network):
+            return self._first.copy()
         found = graph_of(network, example)
         again = found.source is not None and all(node.traits.copied for node in found.nodes)
-        self._kind, self._first = type(network), found.copied() if again else None
+        self._kind, self._first = type(network), found.copy() if again else None
         return found
 
 
 @torch.no_grad()
-def _given(graph: Graph, network: nn.Module) -> bool:
+def _give_numbers(graph: Graph, network: nn.Module) -> bool:
     """Put the network's numbers into the graph's copy; not if their names, shapes or places differ."""
     assert graph.source is not None
     held, new = graph.source.state_dict(), network.state_dict()

@@ -28,7 +28,7 @@ Options = Mapping[str, Any]
 CallRule = Callable[["Converter", fx.Node, Sequence[Any], Options], Node]
 
 
-def _given(args: Sequence[Any], options: Options, names: Sequence[str]) -> dict[str, Any]:
+def _name_arguments(args: Sequence[Any], options: Options, names: Sequence[str]) -> dict[str, Any]:
     """Positional and named arguments behind the first, by name."""
     return {**dict(zip(names, args[1:], strict=False)), **options}
 
@@ -110,18 +110,18 @@ def _unary(function: Callable[..., Tensor], label: str) -> CallRule:
         fixed = [value for value in args[1:] if not isinstance(value, bool)]
         if any(isinstance(value, fx.Node | Tensor) for value in (*fixed, *plain.values())):
             raise to.refusal(f"{label} of two tensors", "give numbers for the further arguments")
-        bound = functools.partial(_applied, function, tuple(fixed), plain)
+        bound = functools.partial(_apply, function, tuple(fixed), plain)
         return to.unary(to.tensor(args[0]), bound, to.where, label)
 
     return convert
 
 
-def _applied(function: Callable[..., Tensor], more: tuple[Any, ...], named: Options, x: Tensor) -> Tensor:
+def _apply(function: Callable[..., Tensor], more: tuple[Any, ...], named: Options, x: Tensor) -> Tensor:
     return function(x, *more, **named)
 
 
 def _clamp(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
-    given = _given(args, options, ("min", "max"))
+    given = _name_arguments(args, options, ("min", "max"))
     low = given.get("min", given.get("min_val"))
     high = given.get("max", given.get("max_val"))
     if any(value is not None and not _is_number(value) for value in (low, high)):
@@ -131,7 +131,7 @@ def _clamp(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options
 
 
 def _hardtanh(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
-    given = _given(args, options, ("min_val", "max_val", "inplace"))
+    given = _name_arguments(args, options, ("min_val", "max_val", "inplace"))
     return to.clamp(to.tensor(args[0]), given.get("min_val", -1.0), given.get("max_val", 1.0), to.where)
 
 
@@ -140,7 +140,7 @@ def _relu(high: float) -> CallRule:
 
 
 def _concat(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
-    given = _given(args, options, ("dim",))
+    given = _name_arguments(args, options, ("dim",))
     axis = int(given.get("dim", given.get("axis", 0)))
     sources = [to.tensor(part) for part in args[0]]
     shape = to.traced.values[node].shape
@@ -154,14 +154,14 @@ def _concat(to: "Converter", node: fx.Node, args: Sequence[Any], options: Option
 
 def _max_pool(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-    given = _given(args, options, names)
+    given = _name_arguments(args, options, names)
     given.pop("return_indices", None)
     return max_pool(to, node, to.tensor(args[0]), given.pop("kernel_size"), **given)
 
 
 def _average_pool(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
     names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    given = _given(args, options, names)
+    given = _name_arguments(args, options, names)
     return average_pool(to, node, to.tensor(args[0]), given.pop("kernel_size"), **given)
 
 
@@ -174,7 +174,7 @@ def _adaptive_max(to: "Converter", node: fx.Node, args: Sequence[Any], options: 
 
 
 def _mean(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
-    given = _given(args, options, ("dim", "keepdim"))
+    given = _name_arguments(args, options, ("dim", "keepdim"))
     source, dims = to.tensor(args[0]), given.get("dim", given.get("axis"))
     if dims is None:
         raise to.refusal("a mean over the rows", "name the spatial axes: x.mean((2, 3))")
@@ -207,19 +207,19 @@ def _same(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options)
 def _permute(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
     dims = options.get("dims", args[1:])
     order: Sequence[int] = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
-    return _ordered(to, node, to.tensor(args[0]), [int(axis) for axis in order])
+    return _order(to, node, to.tensor(args[0]), [int(axis) for axis in order])
 
 
 def _transpose(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
-    given = _given(args, options, ("dim0", "dim1"))
+    given = _name_arguments(args, options, ("dim0", "dim1"))
     source = to.tensor(args[0])
     axes = list(range(len(source.shape) + 1))
     first, second = (int(given[name]) % len(axes) for name in ("dim0", "dim1"))
     axes[first], axes[second] = axes[second], axes[first]
-    return _ordered(to, node, source, axes)
+    return _order(to, node, source, axes)
 
 
-def _ordered(to: "Converter", node: fx.Node, source: Node, order: list[int]) -> Node:
+def _order(to: "Converter", node: fx.Node, source: Node, order: list[int]) -> Node:
     order = [axis % len(order) for axis in order]
     if order[0] != 0:
         raise to.refusal("a permutation that moves the rows", "keep the batch on the first axis")
@@ -227,13 +227,13 @@ def _ordered(to: "Converter", node: fx.Node, source: Node, order: list[int]) -> 
 
 
 def _pad(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
-    given = _given(args, options, ("pad", "mode", "value"))
+    given = _name_arguments(args, options, ("pad", "mode", "value"))
     mode = given.get("mode", "constant")
     return pad_last_axes(to, to.tensor(args[0]), given["pad"], mode, given.get("value") or 0.0)
 
 
 def _interpolate(to: "Converter", node: fx.Node, args: Sequence[Any], options: Options) -> Node:
-    given = _given(args, options, ("size", "scale_factor", "mode"))
+    given = _name_arguments(args, options, ("size", "scale_factor", "mode"))
     return upsample(to, node, to.tensor(args[0]), given.get("mode", "nearest"))
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qbayes.quant.layers.base import UNLIMITED, shaped
+from qbayes.quant.layers.base import UNLIMITED, broadcast_vector
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.layers.weighted import PointWeights, QuantWeighted
 from qbayes.quant.network import QuantNetwork
@@ -100,7 +100,7 @@ def _mean(weights: Weights) -> Tensor:
 def _scale(weights: Weights, factors: Tensor, axis: int) -> None:
     """Multiply the outputs (axis 0) or undo it at the inputs (axis 1), noise and bias included."""
     mean = _mean(weights)
-    mean.mul_(shaped(factors, mean.ndim, axis))
+    mean.mul_(broadcast_vector(factors, mean.ndim, axis))
     bias = weights.bias if isinstance(weights, PointWeights) else weights.bias_mean
     if axis == 0 and bias is not None:
         bias.mul_(factors)
@@ -130,7 +130,9 @@ def _pairs(network: QuantNetwork, values: Mapping[str, Tensor]) -> list[Pair]:
 def _indices(value: Tensor, axis: int) -> Tensor:
     """One row like those of ``value`` in which every number is that of its channel."""
     row = value[:1]
-    return shaped(torch.arange(row.shape[axis], device=row.device).float(), row.ndim, axis).expand_as(row)
+    return broadcast_vector(
+        torch.arange(row.shape[axis], device=row.device).float(), row.ndim, axis
+    ).expand_as(row)
 
 
 def _readers(network: QuantNetwork, name: str, indices: Tensor) -> list[Reader] | None:

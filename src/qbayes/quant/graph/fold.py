@@ -70,14 +70,14 @@ def _fold_clamp(graph: Graph, node: Node) -> None:
         graph.bypass(node, source)
 
 
-def folded_weight(weight: Tensor, gain: Tensor | None) -> Tensor:
+def fold_weight(weight: Tensor, gain: Tensor | None) -> Tensor:
     """``g w`` along the output channels."""
     if gain is None:
         return weight
     return weight * gain.to(weight).view(-1, *(1,) * (weight.ndim - 1))
 
 
-def folded_bias(bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, channels: int) -> Tensor:
+def fold_bias(bias: Tensor | None, gain: Tensor | None, shift: Tensor | None, channels: int) -> Tensor:
     """``g b + (β − g m)``; a layer without a bias gets one of zeros."""
     start = torch.zeros(channels) if bias is None else bias.detach()
     if gain is None or shift is None:

@@ -77,7 +77,7 @@ def _pad(builder: LayerBuilder, node: Node) -> QuantLayer:
 
 for _kind in (
     NodeKind("input", lambda b, n: QuantInput(b.out(n)), becomes_op=False, copied=True),
-    NodeKind("weighted", lambda b, n: b.weighted(n), multiplies=True, takes_limits=True, copied=True),
+    NodeKind("weighted", lambda b, n: b.weighted_layer(n), multiplies=True, takes_limits=True, copied=True),
     NodeKind("norm", None, copied=True),
     NodeKind(
         "add",

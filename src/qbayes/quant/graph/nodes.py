@@ -24,7 +24,7 @@ class LayerBuilder(Protocol):
         """The quantiser of a node's output."""
         ...
 
-    def weighted(self, node: "Node") -> QuantLayer:
+    def weighted_layer(self, node: "Node") -> QuantLayer:
         """The layer of a linear map, with its weights and their quantisers."""
         ...
 
@@ -113,7 +113,7 @@ class Graph:
     # what the nodes' modules belong to, unless the graph holds numbers of it besides.
     source: nn.Module | None = None
 
-    def copied(self) -> "Graph":
+    def copy(self) -> "Graph":
         """The same nodes of the same modules, to be folded by themselves."""
         new: dict[int, Node] = {}
         for node in self.nodes:

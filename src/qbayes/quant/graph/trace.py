@@ -106,7 +106,7 @@ class Traced:
     def is_tensor(self, node: fx.Node) -> bool:
         return isinstance(self.values[node], Tensor)
 
-    def resolved(self, argument: Any) -> Any:
+    def resolve(self, argument: Any) -> Any:
         """An argument with nodes that hold no tensor (sizes and the like) replaced by their values."""
         return map_arg(argument, lambda n: n if self.is_tensor(n) else self.values[n])
 
@@ -127,7 +127,7 @@ def trace(network: nn.Module, example: Tensor) -> Traced:
 def _trace(network: nn.Module, example: Tensor) -> Traced:
     frozen = _of_one_input(copy.deepcopy(network).eval())
     # a trace leaves the constants that it meets on the network: the next one must not find them.
-    module = _traced(copy.deepcopy(frozen))
+    module = _run_tracer(copy.deepcopy(frozen))
     before = _state(frozen)
     _refuse_frozen_randomness(module, frozen)
     _refuse_changes(before, _state(frozen))
@@ -170,7 +170,7 @@ def _of_one_input(network: nn.Module) -> nn.Module:
     return network
 
 
-def _traced(network: nn.Module) -> fx.GraphModule:
+def _run_tracer(network: nn.Module) -> fx.GraphModule:
     tracer = _Tracer()
     try:
         with torch.no_grad(), _own_functions_refused():
@@ -226,7 +226,7 @@ def _refuse_frozen_randomness(first: fx.GraphModule, network: nn.Module) -> None
     The generators of torch, numpy and Python are watched too: what draws, even unused, is refused.
     """
     before = _generators()
-    again = _traced(network)
+    again = _run_tracer(network)
     after = _generators()
     same = str(first.graph) == str(again.graph) and _constants(first).keys() == _constants(again).keys()
     pairs = zip(_constants(first).values(), _constants(again).values(), strict=False)

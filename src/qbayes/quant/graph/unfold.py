@@ -25,7 +25,7 @@ from qbayes.quant.graph.convert import Traces
 from qbayes.quant.graph.fold import fold
 from qbayes.quant.graph.nodes import Graph
 from qbayes.quant.graph.trace import EXAMPLE_ROWS, is_leaf
-from qbayes.quant.layers.base import shaped
+from qbayes.quant.layers.base import broadcast_vector
 from qbayes.quant.layers.elementwise import QuantAffine
 from qbayes.quant.layers.gaussian import GaussianWeights, rho_of
 from qbayes.quant.layers.weighted import QuantWeighted
@@ -38,12 +38,12 @@ Find = Callable[[nn.Module | None], Any]
 
 
 @torch.no_grad()
-def unfolded(network: nn.Module, module: nn.Module, input_shape: Shape, traces: Traces) -> nn.Module:
+def unfold_network(network: nn.Module, module: nn.Module, input_shape: Shape, traces: Traces) -> nn.Module:
     """A copy of ``network`` that computes what ``module``, made from one like it, does without quantisers.
 
     Args:
         network: The float network, with its sites.
-        module: What ``quantised_module`` made of such a network, in any state.
+        module: What ``prepare_module`` made of such a network, in any state.
         input_shape: Of one row.
         traces: Remembers the graph for the next network of the same structure.
     """
@@ -116,7 +116,7 @@ def _give(weights: Any, layer: Any, norm: Any) -> None:
     """The folded weights to their layer, and the folded bias to it or to its norm."""
     bias: Tensor | None
     if isinstance(weights, GaussianWeights):
-        sign = shaped(weights.sign, weights.weight_mean.ndim, 0)
+        sign = broadcast_vector(weights.sign, weights.weight_mean.ndim, 0)
         layer.weight_mean.copy_(weights.weight_mean * (sign if norm is not None else 1))
         layer.weight_rho.copy_(weights.weight_rho)
         if layer.bias_rho is not None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.device import laid_out
+from qbayes.device import lay_out
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.native.functions import (
     F32,
@@ -101,7 +101,7 @@ class CompiledFakeQuantize(torch.autograd.Function):
         low, high, served, _, relu = ctx.how
         library = kernels()
         assert library is not None
-        g, dx = laid_out(g, x), torch.empty_like(x)
+        g, dx = lay_out(g, x), torch.empty_like(x)
         dp = None if served is None else torch.empty_like(scale)
         rows = scale.numel()
         shares = torch.empty(rows * -(-x.numel() // rows // library.chunk), dtype=torch.float64)
@@ -114,7 +114,7 @@ class CompiledFakeQuantize(torch.autograd.Function):
         return dx, dp, None, None, None, None, None, None
 
 
-def compiled(
+def fake_quantize_in_c(
     x: Tensor,
     grid: tuple[Tensor, Tensor],
     ends: tuple[int, int],

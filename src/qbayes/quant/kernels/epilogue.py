@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from qbayes.device import ALIGNMENT, laid_out, on_a_gpu
+from qbayes.device import ALIGNMENT, lay_out, on_a_gpu
 from qbayes.integer.arithmetic.grid import LARGEST_SCALE, SMALLEST_SCALE
 from qbayes.quant.kernels import c_kernels
 from qbayes.quant.kernels.epilogue_triton import kernels
@@ -68,7 +68,7 @@ class FusedFinish(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, bias, scale, zero = ctx.saved_tensors
         low, high, served, relu = ctx.how
-        g = laid_out(g, x)
+        g = lay_out(g, x)
         grid, numbers = _program(x, low, high, served, bias is not None, relu)
         dx, programs = torch.empty_like(x), grid[0]
         sums = x.new_empty(programs, dtype=torch.float32)
@@ -76,11 +76,11 @@ class FusedFinish(torch.autograd.Function):
         with torch.cuda.device_of(x):
             given = (biases, x if bias is None else bias, scale, zero)
             kernels()[1][grid](x, g, dx, sums, *given, **numbers)
-            db, dp = _gathered(sums, biases, bias, scale, zero, high, served)
+            db, dp = _gather(sums, biases, bias, scale, zero, high, served)
         return dx, db, dp, None, None, None, None, None
 
 
-def finished(
+def run_epilogue(
     x: Tensor,
     bias: Tensor | None,
     grid: tuple[Tensor, Tensor],
@@ -91,7 +91,7 @@ def finished(
 ) -> Tensor:
     """Bias, ReLU and fake quantisation of ``x``, for which ``can_finish`` holds."""
     if not on_a_gpu(x):
-        return c_kernels.compiled(x, grid, ends, served, x.dtype, relu=relu)
+        return c_kernels.fake_quantize_in_c(x, grid, ends, served, x.dtype, relu=relu)
     # torch leaves open what a function of ours gives.
     return cast(Tensor, FusedFinish.apply(x, bias, *grid, *ends, served, relu))
 
@@ -138,7 +138,7 @@ def _program(
     return (-(-lines // rows),), numbers
 
 
-def _gathered(
+def _gather(
     sums: Tensor,
     biases: Tensor,
     bias: Tensor | None,

@@ -31,7 +31,7 @@ from qbayes.device import (
     MOST_ELEMENTS,
     dense,
     in_memory,
-    laid_out,
+    lay_out,
     on_a_cpu,
     on_a_gpu,
     triton_works_on,
@@ -66,7 +66,7 @@ class FusedFakeQuantize(torch.autograd.Function):
         served: int | None,
         dtype: torch.dtype,
     ) -> Tensor:
-        x = laid_out(x, x)
+        x = lay_out(x, x)
         y = torch.empty_like(x, dtype=dtype)
         grid, numbers = _program(x, scale, low, high, served)
         with torch.cuda.device_of(x):
@@ -86,7 +86,7 @@ class FusedFakeQuantize(torch.autograd.Function):
         x, scale, zero = ctx.saved_tensors
         low, high, served, _ = ctx.how
         _, differentiate, total = kernels()
-        x, g = laid_out(x, x), laid_out(g, x)
+        x, g = lay_out(x, x), lay_out(g, x)
         grid, numbers = _program(x, scale, low, high, served)
         dx, dp = torch.empty_like(x), None
         sums = x.new_empty(grid, dtype=torch.float32)
@@ -126,7 +126,7 @@ def _power_of_2(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def fused(
+def fuse_fake_quantize(
     x: Tensor,
     grid: tuple[Tensor, Tensor],
     ends: tuple[int, int],
@@ -135,7 +135,7 @@ def fused(
 ) -> Tensor:
     """Fake quantisation of ``x``, for which ``can_fuse`` holds."""
     if not on_a_gpu(x):
-        return c_kernels.compiled(x, grid, ends, served, dtype, relu=False)
+        return c_kernels.fake_quantize_in_c(x, grid, ends, served, dtype, relu=False)
     # torch leaves open what a function of ours gives.
     return cast(Tensor, FusedFakeQuantize.apply(x, *grid, *ends, served, dtype))
 

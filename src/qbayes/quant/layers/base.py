@@ -22,21 +22,21 @@ class Coded:
     bits: int
 
     @property
-    def centred(self) -> Tensor:
+    def offsets(self) -> Tensor:
         """``q − Z``, so that 0 is 0."""
         return self.codes - self.zero
 
     @property
     def real(self) -> Tensor:
         """``S (q − Z)`` in float32."""
-        return self.scale * self.centred
+        return self.scale * self.offsets
 
     @property
     def limit(self) -> int:
         """The largest ``|q − Z|`` whatever Z is."""
         return (1 << self.bits) - 1
 
-    def moved(self, codes: Tensor) -> "Coded":
+    def move_codes(self, codes: Tensor) -> "Coded":
         """The same grid with codes that were moved or chosen, not computed."""
         return replace(self, codes=codes)
 
@@ -104,7 +104,7 @@ class Requantised(QuantLayer):
         self.out = out
         self.limits = limits
 
-    def finished(self, y: Tensor, bias: Tensor | None = None, axis: int = 1) -> Tensor:
+    def finish(self, y: Tensor, bias: Tensor | None = None, axis: int = 1) -> Tensor:
         """The bias along ``axis``, the activation and the fake-quantiser behind a float result."""
         low, high = self.limits
         served = self.limits == _RELU or (self.limits == UNLIMITED and bias is not None)
@@ -113,7 +113,7 @@ class Requantised(QuantLayer):
             if at_once is not None:
                 return at_once
         if bias is not None:
-            y = y + shaped(bias.to(y.dtype), y.ndim, axis)
+            y = y + broadcast_vector(bias.to(y.dtype), y.ndim, axis)
         if low > -math.inf or high < math.inf:
             y = torch.relu(y) if self.limits == _RELU else y.clamp(low, high)
         return self.out(y)
@@ -142,7 +142,7 @@ class Requantised(QuantLayer):
             return torch.full_like(zero, 0 if limit < 0 else top).to(torch.int64)
         return (zero.double() + (limit / scale.double()).round()).clamp(0, top).to(torch.int64)
 
-    def coded(self, steps: Tensor, constants: Constants) -> Coded:
+    def to_codes(self, steps: Tensor, constants: Constants) -> Coded:
         """``q = clamp(Z + round(steps), low, high)`` from a result in steps of the output's scale.
 
         The integer op rounds ``v m / 2^s`` exactly. So does float64 where the sums that the n bits of the
@@ -163,10 +163,10 @@ def multiplier_constants(multipliers: Tensor) -> Constants:
 
 def real_multiplier(constants: Constants, ndim: int, axis: int = 1) -> Tensor:
     """``multiplier / 2^shift`` in float64, shaped to act along ``axis`` of a tensor with ``ndim`` axes."""
-    return shaped(real(constants["multiplier"], constants["shift"]), ndim, axis)
+    return broadcast_vector(real(constants["multiplier"], constants["shift"]), ndim, axis)
 
 
-def shaped(values: Tensor, ndim: int, axis: int) -> Tensor:
+def broadcast_vector(values: Tensor, ndim: int, axis: int) -> Tensor:
     """A vector (of one element or one a channel) as a tensor that broadcasts along ``axis``."""
     shape = [1] * ndim
     shape[axis] = values.numel()

@@ -81,7 +81,7 @@ def noise_table(bits: int) -> NoiseTable:
 
 
 @torch.no_grad()
-def drawn_errors(
+def errors_of_draws(
     mean: Tensor,
     sigma: Tensor,
     coded: Tensor,
@@ -108,7 +108,7 @@ def drawn_errors(
     Example:
         >>> mean, sigma = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.1, 0.1]])
         >>> scales = torch.tensor([[1.0, 1.3]]) / 127
-        >>> errors = drawn_errors(mean, sigma, sigma, scales, limit=127, noise_bits=8)
+        >>> errors = errors_of_draws(mean, sigma, sigma, scales, limit=127, noise_bits=8)
         >>> bool(errors[0, 1] < errors[0, 0])  # room for the noise of -1.0
         True
     """
@@ -167,8 +167,8 @@ def _rounding(s: Tensor, table: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def drawn_candidates(mean: Tensor, sigma: Tensor, plain: Tensor, *, limit: int) -> Tensor:
-    """The scales among which ``drawn_scale`` chooses, ``(rows, 1 + CANDIDATES)``: the plain one comes first.
+def candidates_for_draws(mean: Tensor, sigma: Tensor, plain: Tensor, *, limit: int) -> Tensor:
+    """The scales among which ``scale_for_draws`` chooses, ``(rows, 1 + CANDIDATES)``; the plain one first.
 
     Args:
         mean: μ of the weights, ``(rows, weights)``.
@@ -181,7 +181,7 @@ def drawn_candidates(mean: Tensor, sigma: Tensor, plain: Tensor, *, limit: int) 
 
     Example:
         >>> one = torch.ones(1, 1)
-        >>> drawn_candidates(one, one, torch.tensor([0.5]), limit=2)[0, [0, 1, -1]]
+        >>> candidates_for_draws(one, one, torch.tensor([0.5]), limit=2)[0, [0, 1, -1]]
         tensor([0.5000, 0.3750, 2.5000])
     """
     plain = plain.double()
@@ -194,7 +194,7 @@ def drawn_candidates(mean: Tensor, sigma: Tensor, plain: Tensor, *, limit: int) 
 
 
 @torch.no_grad()
-def drawn_scale(
+def scale_for_draws(
     mean: Tensor, sigma: Tensor, coded: Tensor, plain: Tensor, *, limit: int, noise_bits: int
 ) -> Tensor:
     """The scale on which drawn weights err least, of every row or one for all rows.
@@ -213,7 +213,7 @@ def drawn_scale(
     Example:
         >>> mean, plain = torch.tensor([[0.5, -1.0]]), torch.tensor([1.0 / 127])
         >>> sigma = torch.tensor([[0.1, 0.1]])
-        >>> bool(drawn_scale(mean, sigma, sigma, plain, limit=127, noise_bits=8) > 1.2 * plain)
+        >>> bool(scale_for_draws(mean, sigma, sigma, plain, limit=127, noise_bits=8) > 1.2 * plain)
         True
     """
     # in units of the plain grid's end: squares of very large or small numbers are no float32.
@@ -221,9 +221,9 @@ def drawn_scale(
     mean, sigma, coded = ((values.double() / unit).float() for values in (mean, sigma, coded))
     together = (1, -1) if plain.ndim == 0 else mean.shape
     ones = torch.full((len(unit),), 1 / limit, device=mean.device)
-    candidates = drawn_candidates(mean.reshape(together), sigma.reshape(together), ones, limit=limit)
+    candidates = candidates_for_draws(mean.reshape(together), sigma.reshape(together), ones, limit=limit)
     scales = candidates.expand(len(mean), -1)
-    errors = drawn_errors(mean, sigma, coded, scales, limit=limit, noise_bits=noise_bits)
+    errors = errors_of_draws(mean, sigma, coded, scales, limit=limit, noise_bits=noise_bits)
     if plain.ndim == 0:
         errors = errors.sum(0, keepdim=True)
     best = errors.argmin(1, keepdim=True)

@@ -17,9 +17,9 @@ from qbayes.quant.layers.base import (
     QuantLayer,
     Requantised,
     Span,
+    broadcast_vector,
     multiplier_constants,
     real_multiplier,
-    shaped,
 )
 from qbayes.quant.quantizer import Quantizer
 
@@ -62,7 +62,7 @@ class QuantAdd(Requantised):
         total = parts[0]
         for part in parts[1:]:
             total = total + part
-        return self.finished(total)
+        return self.finish(total)
 
     def unit(self, *spans: Span) -> Tensor:
         worth = [abs(a) * high.double() for a, (_, high) in zip(self.factors, spans, strict=True)]
@@ -77,9 +77,9 @@ class QuantAdd(Requantised):
     def compute(self, *inputs: Coded) -> Coded:
         constants = self.constants(*inputs)
         factors = real(constants["multipliers"], constants["shift"])
-        total = sum(factor * x.centred.double() for factor, x in zip(factors.unbind(), inputs, strict=True))
+        total = sum(factor * x.offsets.double() for factor, x in zip(factors.unbind(), inputs, strict=True))
         assert isinstance(total, Tensor)
-        return self.coded(total, constants)
+        return self.to_codes(total, constants)
 
     def lower(self, names: Names) -> Op:
         return Add(*names)
@@ -89,7 +89,7 @@ class QuantMul(Requantised):
     """``q_o = clamp(Z_o + round(M (a − Z_a)(b − Z_b)))``, ``M = S_a S_b / S_o``."""
 
     def simulate(self, a: Tensor, b: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.finished(a * b)
+        return self.finish(a * b)
 
     def unit(self, *spans: Span) -> Tensor:
         return spans[0][1].double() * spans[1][1].double()
@@ -101,8 +101,8 @@ class QuantMul(Requantised):
 
     def compute(self, a: Coded, b: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         constants = self.constants(a, b)
-        product = a.centred.double() * b.centred.double()
-        return self.coded(product * real_multiplier(constants, product.ndim), constants)
+        product = a.offsets.double() * b.offsets.double()
+        return self.to_codes(product * real_multiplier(constants, product.ndim), constants)
 
     def lower(self, names: Names) -> Op:
         return Mul(*names)
@@ -116,7 +116,7 @@ class QuantConcat(Requantised):
         self.axis = axis
 
     def simulate(self, *inputs: Tensor) -> Tensor:
-        return self.finished(torch.cat(inputs, dim=self.axis))
+        return self.finish(torch.cat(inputs, dim=self.axis))
 
     def unit(self, *spans: Span) -> Tensor:
         return torch.stack([high.double() for _, high in spans]).max()
@@ -129,8 +129,8 @@ class QuantConcat(Requantised):
     def compute(self, *inputs: Coded) -> Coded:
         constants = self.constants(*inputs)
         factors = real(constants["multipliers"], constants["shifts"]).unbind()
-        parts = [factor * x.centred.double() for factor, x in zip(factors, inputs, strict=True)]
-        return self.coded(torch.cat(parts, dim=self.axis), constants)
+        parts = [factor * x.offsets.double() for factor, x in zip(factors, inputs, strict=True)]
+        return self.to_codes(torch.cat(parts, dim=self.axis), constants)
 
     def lower(self, names: Names) -> Op:
         return Concat(*names, axis=self.axis)
@@ -145,7 +145,9 @@ class QuantAffine(Requantised):
         self.offset = nn.Parameter(offset.detach().float().clone())
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.finished(x * shaped(self.gain, x.ndim, 1) + shaped(self.offset, x.ndim, 1))
+        return self.finish(
+            x * broadcast_vector(self.gain, x.ndim, 1) + broadcast_vector(self.offset, x.ndim, 1)
+        )
 
     def unit(self, *spans: Span) -> Tensor:
         """The offset counts too: it is an int32 at the multiplier's shift."""
@@ -169,9 +171,9 @@ class QuantAffine(Requantised):
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         constants = self.constants(x)
-        gain = shaped(real(constants["multiplier"], constants["shift"]), x.codes.ndim, 1)
-        offset = shaped(real(constants["offset"], constants["shift"]), x.codes.ndim, 1)
-        return self.coded(x.centred.double() * gain + offset, constants)
+        gain = broadcast_vector(real(constants["multiplier"], constants["shift"]), x.codes.ndim, 1)
+        offset = broadcast_vector(real(constants["offset"], constants["shift"]), x.codes.ndim, 1)
+        return self.to_codes(x.offsets.double() * gain + offset, constants)
 
     def lower(self, names: Names) -> Op:
         return Affine(*names, channels=len(self.gain))
@@ -185,7 +187,7 @@ class QuantLookup(Requantised):
         self.function, self.label = function, label
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.finished(self.function(x))
+        return self.finish(self.function(x))
 
     def unit(self, *spans: Span) -> Tensor:
         return torch.zeros((), dtype=torch.float64, device=spans[0][1].device)
@@ -209,7 +211,7 @@ class QuantRescale(Requantised):
     """``q_o = clamp(Z_o + round(M (q − Z)))``: a ReLU or clamp that nothing before it could take in."""
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.finished(x * self.gain())
+        return self.finish(x * self.gain())
 
     def gain(self) -> Tensor | float:
         return 1.0
@@ -224,8 +226,8 @@ class QuantRescale(Requantised):
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         constants = self.constants(x)
-        total = x.centred.double() * real_multiplier(constants, x.codes.ndim)
-        return self.coded(total, constants)
+        total = x.offsets.double() * real_multiplier(constants, x.codes.ndim)
+        return self.to_codes(total, constants)
 
     def lower(self, names: Names) -> Op:
         return Rescale(*names)
@@ -236,7 +238,7 @@ class QuantNarrow(QuantRescale):
     (``quant.graph.bit_widths``)."""
 
     def simulate(self, x: Tensor) -> Tensor:
-        return self.finished(x)
+        return self.finish(x)
 
 
 class QuantReach(QuantRescale):

@@ -29,9 +29,9 @@ from qbayes.integer.arithmetic.fixed_point import fixed_point, real, shared_shif
 from qbayes.integer.arithmetic.grid import dequantize, per_channel
 from qbayes.integer.ops import Weights
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.posterior.reparametrize.draw import reparametrised, squared
-from qbayes.quant.layers.base import Coded, Constants, multiplier_constants, shaped
-from qbayes.quant.layers.drawn_grid import drawn_scale
+from qbayes.posterior.reparametrize.draw import reparametrise, square_values
+from qbayes.quant.layers.base import Coded, Constants, broadcast_vector, multiplier_constants
+from qbayes.quant.layers.drawn_grid import scale_for_draws
 from qbayes.quant.layers.weighted import (
     Geometry,
     accumulate,
@@ -83,7 +83,7 @@ class GaussianWeights(GaussianLayer):
         self.geometry, self.noise_bits = geometry, noise_bits
         channels = len(layer.weight_mean)
         factor = torch.ones(channels).to(layer.weight_mean) if gain is None else gain.to(layer.weight_mean)
-        by_channel = shaped(factor, layer.weight_mean.ndim, 0)
+        by_channel = broadcast_vector(factor, layer.weight_mean.ndim, 0)
         self.weight_mean = nn.Parameter(layer.weight_mean.detach() * by_channel)
         self.weight_rho = nn.Parameter(
             rho_of(layer.weight_sigma.detach() * by_channel.abs()), requires_grad=train_sigma
@@ -132,16 +132,18 @@ class GaussianWeights(GaussianLayer):
         spread = None if self.bias_rho is None else F.softplus(self.bias_rho) ** 2
         if not self.training:
             return mean
-        variance = apply_weights(self.geometry, squared(x), sigma * sigma, spread)
+        variance = apply_weights(self.geometry, square_values(x), sigma * sigma, spread)
         # the sign of a folded BatchNorm: with the ε of the float layer this is the float layer's draw.
-        sign = shaped(self.sign, mean.ndim, self.channel_axis).to(mean.dtype)
+        sign = broadcast_vector(self.sign, mean.ndim, self.channel_axis).to(mean.dtype)
         epsilon = self.training_noise(mean) * sign
-        return reparametrised(mean, variance, epsilon)
+        return reparametrise(mean, variance, epsilon)
 
     @torch.no_grad()
     def scale_noise(self, factors: Tensor, axis: int) -> None:
         """Multiply the deviations by positive ``factors`` along ``axis``, with axis 0 the bias's too."""
-        self.weight_rho.copy_(rho_of(self.weight_sigma * shaped(factors, self.weight_rho.ndim, axis)))
+        self.weight_rho.copy_(
+            rho_of(self.weight_sigma * broadcast_vector(factors, self.weight_rho.ndim, axis))
+        )
         if axis == 0 and self.bias_rho is not None:
             self.bias_rho.copy_(rho_of(F.softplus(self.bias_rho) * factors))
 
@@ -168,21 +170,21 @@ class GaussianWeights(GaussianLayer):
         scale = self.quantizer.scale
         plain = scale.detach().clone()
         coded = dequantize(self.sigma_codes(), *self._along_rows(self.sigma_quantizer))
-        scale.copy_(self._drawn_scale(plain, self.weight_sigma.detach(), coded))
+        scale.copy_(self._scale_for_draws(plain, self.weight_sigma.detach(), coded))
         if not self.keeps_noise():
             # the noise gets a grid of its own, and is not clipped with the mean.
             none = torch.zeros_like(coded)
-            scale.copy_(self._drawn_scale(plain, none, none))
+            scale.copy_(self._scale_for_draws(plain, none, none))
 
     def keeps_noise(self) -> bool:
         """Whether the grid of the means, as it is, keeps the noise too."""
         step, _ = self.quantizer.grid()
-        return self._kept_by(self._at_least(step.expand(len(self.weight_mean))))
+        return self._keeps_noise(self._at_least(step.expand(len(self.weight_mean))))
 
-    def _drawn_scale(self, plain: Tensor, sigma: Tensor, coded: Tensor) -> Tensor:
+    def _scale_for_draws(self, plain: Tensor, sigma: Tensor, coded: Tensor) -> Tensor:
         """The scale for weights of these deviations; ``plain`` is that of the means, and of points."""
         mean, sigma, coded = (part.detach().flatten(1) for part in (self.weight_mean, sigma, coded))
-        found = drawn_scale(mean, sigma, coded, plain, limit=self.limit, noise_bits=self.noise_bits)
+        found = scale_for_draws(mean, sigma, coded, plain, limit=self.limit, noise_bits=self.noise_bits)
         loudest = self.weight_sigma.detach().flatten(1).amax(1)
         return torch.where((loudest if plain.ndim else loudest.max()) > _NO_NOISE, found, plain)
 
@@ -206,7 +208,7 @@ class GaussianWeights(GaussianLayer):
         fine = self._at_least((GAUSSIAN_STEPS[self.quantizer.bits] * wanted.sqrt()).float())
         variance = self._variance(fine, with_mean=False)
         # S_n' with S_n'² Var(n) = σ² on average over the channel; a channel without noise keeps its step.
-        unit = torch.where(variance > 0, (self._wanted(sigma) / variance).sqrt(), fine.double())
+        unit = torch.where(variance > 0, (self._ideal_scale(sigma) / variance).sqrt(), fine.double())
         self.grids.fill_(2)
         self.noise_step.copy_(fine)
         self.noise_unit.copy_(unit.float())
@@ -222,12 +224,12 @@ class GaussianWeights(GaussianLayer):
         sigma_scale, _ = self.sigma_quantizer.grid()
         return torch.maximum(step, sigma_scale * (epsilon_scale(self.noise_bits) * 2.0**-20))
 
-    def _wanted(self, sigma: Tensor) -> Tensor:
-        return _sampled(sigma).square().mean(1)
+    def _ideal_scale(self, sigma: Tensor) -> Tensor:
+        return _spread_sample(sigma).square().mean(1)
 
-    def _kept_by(self, step: Tensor) -> bool:
+    def _keeps_noise(self, step: Tensor) -> bool:
         """Whether one grid keeps the noise: ``Σ S² Var(code) / Σ σ²`` near 1, by layer and by channel."""
-        wanted = self._wanted(self.weight_sigma.flatten(1).double()).clamp_min(_LEAST_SIGMA)
+        wanted = self._ideal_scale(self.weight_sigma.flatten(1).double()).clamp_min(_LEAST_SIGMA)
         got = step.double().square() * self._variance(step, with_mean=True)
         low, high = _KEPT_BY_CHANNEL
         lost = ((got < low * wanted) | (got > high * wanted)).double().mean()
@@ -236,8 +238,8 @@ class GaussianWeights(GaussianLayer):
 
     def _variance(self, step: Tensor, with_mean: bool) -> Tensor:
         """Each channel's mean Var(code), exactly over the table of ε."""
-        sigma = _sampled(self.sigma_codes().flatten(1).double())
-        mean = _sampled(self.mean_codes().flatten(1).double()) if with_mean else torch.zeros_like(sigma)
+        sigma = _spread_sample(self.sigma_codes().flatten(1).double())
+        mean = _spread_sample(self.mean_codes().flatten(1).double()) if with_mean else torch.zeros_like(sigma)
         multiplier = self._noise_multiplier(step)[:, None]
         levels, counts = torch.unique(epsilon_table(self.noise_bits), return_counts=True)
         first, second = torch.zeros_like(sigma), torch.zeros_like(sigma)
@@ -274,7 +276,7 @@ class GaussianWeights(GaussianLayer):
 
     def _codes(self, epsilon: Tensor) -> Tensor:
         """Codes of the weights (one grid) or of the noise (two), ``(draws, *weight)``."""
-        multiplier = shaped(self._noise_multiplier(self.noise_step), epsilon.ndim, 1)
+        multiplier = broadcast_vector(self._noise_multiplier(self.noise_step), epsilon.ndim, 1)
         codes = (self.sigma_codes().double() * epsilon * multiplier).round().clamp(-self.limit, self.limit)
         if int(self.grids) == 1:
             codes = (codes + self.mean_codes()).clamp(-self.limit, self.limit)
@@ -332,7 +334,7 @@ class GaussianWeights(GaussianLayer):
         drawn = None if stream is None else stream.weights[self.site]
         single = drawn is not None and int(self.grids) == 1
         total = accumulate(self.geometry, x, drawn if single and drawn is not None else mean, 127, None)
-        total = total + shaped(self.bias_of_draw(constants), total.ndim, axis)
+        total = total + broadcast_vector(self.bias_of_draw(constants), total.ndim, axis)
         sums = [(total, constants["multiplier"])]
         if drawn is not None and int(self.grids) == 2:
             spread = accumulate(self.geometry, x, drawn, 127, None)
@@ -355,7 +357,7 @@ def rho_of(sigma: Tensor) -> Tensor:
     return (sigma + torch.log(-torch.expm1(-sigma))).float()
 
 
-def _sampled(by_channel: Tensor) -> Tensor:
+def _spread_sample(by_channel: Tensor) -> Tensor:
     """Some weights of each channel, evenly spread."""
     channels, weights = by_channel.shape
     kept = min(_SAMPLE, max(_LEAST_SAMPLE, _SAMPLE_IN_ALL // channels))

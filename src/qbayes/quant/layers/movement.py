@@ -25,7 +25,7 @@ class Movement(QuantLayer):
         return self.move(x)
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return x.moved(self.move(x.codes))
+        return x.move_codes(self.move(x.codes))
 
     def pass_channels(self, indices: Tensor) -> Tensor | None:
         return self.move(indices)
@@ -68,7 +68,7 @@ class QuantMaxPool(Movement):
 
     def compute(self, x: Coded) -> Coded:
         # torch pads with −∞, which a dilated window may find alone on a short axis; no code is below 0.
-        return x.moved(self.move(x.codes).clamp_min(0.0))
+        return x.move_codes(self.move(x.codes).clamp_min(0.0))
 
     def lower(self, names: Names) -> Op:
         return MaxPool(*names, **self.options)
@@ -85,7 +85,7 @@ class QuantPad(QuantLayer):
         self.around = [n for pair in reversed(self.amounts) for n in pair]
 
     def simulate(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._padded(x, self.value)
+        return self._pad(x, self.value)
 
     def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self.mode != "constant":
@@ -95,12 +95,12 @@ class QuantPad(QuantLayer):
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         fill = float(self.constants(x)["fill"]) if self.mode == "constant" else 0.0
-        return x.moved(self._padded(x.codes, fill))
+        return x.move_codes(self._pad(x.codes, fill))
 
     def lower(self, names: Names) -> Op:
         return Pad(*names, amounts=self.amounts, mode=self.mode)
 
-    def _padded(self, x: Tensor, fill: float) -> Tensor:
+    def _pad(self, x: Tensor, fill: float) -> Tensor:
         if self.mode == "constant":
             return F.pad(x, self.around, value=fill)
         spatial = 2 * (x.ndim - 2)
@@ -167,11 +167,11 @@ class QuantAverage(Requantised):
         o, plane = self.options, x.ndim == 4
         if o["adaptive"] is not None:
             pool = F.adaptive_avg_pool2d if plane else F.adaptive_avg_pool1d
-            return self.finished(pool(x, o["adaptive"]))
+            return self.finish(pool(x, o["adaptive"]))
         shared = (o["kernel"], o["stride"], o["padding"], o["ceil_mode"], o["count_include_pad"])
         if plane:
-            return self.finished(F.avg_pool2d(x, *shared, divisor_override=o["divisor"]))
-        return self.finished(F.avg_pool1d(x, *shared))
+            return self.finish(F.avg_pool2d(x, *shared, divisor_override=o["divisor"]))
+        return self.finish(F.avg_pool1d(x, *shared))
 
     def unit(self, *spans: Span) -> Tensor:
         return spans[0][1].double()
@@ -191,9 +191,11 @@ class QuantAverage(Requantised):
         o, constants = self.options, self.constants(x)
         pooling = (o["kernel"], o["stride"], o["padding"], o["ceil_mode"])
         windows = all_windows(x.codes.shape[2:], *pooling, o["adaptive"])
-        sums = window_sums(x.centred.double(), windows)
+        sums = window_sums(x.offsets.double(), windows)
         factor = real(constants["multiplier"], constants["shift"])
-        return self.coded(sums * (factor.view(sums.shape[2:]) if factor.numel() > 1 else factor), constants)
+        return self.to_codes(
+            sums * (factor.view(sums.shape[2:]) if factor.numel() > 1 else factor), constants
+        )
 
     def lower(self, names: Names) -> Op:
         return AvgPool(*names, **self.options)

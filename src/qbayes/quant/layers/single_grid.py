@@ -13,7 +13,7 @@ from qbayes import noise
 from qbayes.integer.arithmetic.epsilon_table import epsilon_scale
 from qbayes.integer.arithmetic.fixed_point import fixed_point, real, shared_shifts
 from qbayes.posterior.gaussian import GaussianLayer
-from qbayes.quant.layers.base import Coded, Constants, multiplier_constants, shaped
+from qbayes.quant.layers.base import Coded, Constants, broadcast_vector, multiplier_constants
 from qbayes.quant.layers.gaussian import GaussianWeights
 from qbayes.quant.layers.weighted import Geometry, accumulate, apply_weights, bias_codes, in_steps
 from qbayes.quant.quantizer import Quantizer
@@ -55,7 +55,7 @@ class SingleGridWeights(GaussianWeights):
         bits, unit = self.noise_bits, epsilon_scale(self.noise_bits)
         limit = (1 << (bits - 1)) - 1
         epsilon = (self.training_noise(self.weight_mean) / unit).round().clamp(-limit, limit) * unit
-        sign = shaped(self.sign, epsilon.ndim, 0)
+        sign = broadcast_vector(self.sign, epsilon.ndim, 0)
         noise_part = self.noise_quantizer(self.sigma_quantizer(self.weight_sigma) * epsilon * sign)
         weight = self.sample_quantizer(self.quantizer(self.weight_mean) + noise_part)
         bias = self.bias_mean
@@ -86,7 +86,7 @@ class SingleGridWeights(GaussianWeights):
         """Codes of the weights, centred on their zero-point, ``(draws, *weight)``."""
         # n has all codes of its width, as the weights have; only its zero-point is 0.
         low, high = self.sample_quantizer.low, self.sample_quantizer.high
-        multiplier = shaped(self._noise_multiplier(self.noise_step), epsilon.ndim, 1)
+        multiplier = broadcast_vector(self._noise_multiplier(self.noise_step), epsilon.ndim, 1)
         part = (self.sigma_codes().double() * epsilon * multiplier).round().clamp(low, high)
         mean_factor, noise_factor = real(*self._mix()).unbind()
         _, mean_zero = self.quantizer.grid()
@@ -121,5 +121,5 @@ class SingleGridWeights(GaussianWeights):
         else:
             weight = stream.weights[self.site]
         total = accumulate(self.geometry, x, weight, 255, None)
-        total = total + shaped(self.bias_of_draw(constants), total.ndim, self.channel_axis)
+        total = total + broadcast_vector(self.bias_of_draw(constants), total.ndim, self.channel_axis)
         return in_steps(x, [(total, constants["multiplier"])], constants["shift"], self.channel_axis)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from qbayes.device import on_a_gpu
 from qbayes.integer.arithmetic.exact_matmul import exact_conv, exact_linear
-from qbayes.integer.arithmetic.fixed_point import real, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import real, round_shift
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.ops import Conv, Linear, Op, Weights
 from qbayes.quant.layers.base import (
@@ -27,8 +27,8 @@ from qbayes.quant.layers.base import (
     Names,
     Requantised,
     Span,
+    broadcast_vector,
     multiplier_constants,
-    shaped,
 )
 from qbayes.quant.quantizer import Quantizer
 
@@ -61,11 +61,11 @@ def apply_weights(geometry: Geometry | None, x: Tensor, weight: Tensor, bias: Te
 def accumulate(geometry: Geometry | None, x: Coded, weight: Tensor, limit: int, bound: int | None) -> Tensor:
     """``Σ (q_x − Z_x) w`` exactly, in float64; ``weight`` holds centred codes of at most ``limit``."""
     if geometry is None:
-        total = exact_linear(x.centred, weight, x_limit=x.limit, w_limit=limit, bound=bound)
+        total = exact_linear(x.offsets, weight, x_limit=x.limit, w_limit=limit, bound=bound)
     else:
         g = geometry
         total = exact_conv(
-            x.centred,
+            x.offsets,
             weight,
             g.stride,
             g.padding,
@@ -86,11 +86,11 @@ def in_steps(x: Coded, sums: Sequence[tuple[Tensor, Tensor]], shift: Tensor, axi
     """
     ndim = sums[0][0].ndim
     if x.bits <= MOST_BITS:
-        parts = [total * shaped(real(multiplier, shift), ndim, axis) for total, multiplier in sums]
+        parts = [total * broadcast_vector(real(multiplier, shift), ndim, axis) for total, multiplier in sums]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
-    whole = [total.long() * shaped(multiplier.long(), ndim, axis) for total, multiplier in sums]
+    whole = [total.long() * broadcast_vector(multiplier.long(), ndim, axis) for total, multiplier in sums]
     product = whole[0] if len(whole) == 1 else whole[0] + whole[1]
-    return rounded_shift(product, shaped(shift.long(), ndim, axis)).double()
+    return round_shift(product, broadcast_vector(shift.long(), ndim, axis)).double()
 
 
 class PointWeights(nn.Module):
@@ -151,11 +151,11 @@ class PointWeights(nn.Module):
         """The result in steps of the output's scale; whole ones where ``x`` is wide."""
         weight = constants["weight"].float()
         if "weight_zero" in constants:
-            weight = weight - shaped(constants["weight_zero"].float(), weight.ndim, 0)
+            weight = weight - broadcast_vector(constants["weight_zero"].float(), weight.ndim, 0)
         bound = int(weight.abs().flatten(1).sum(1).max()) * x.limit
         total = accumulate(self.geometry, x, weight, 255, bound)
         axis = self.channel_axis
-        total = total + shaped(constants["bias"].double(), total.ndim, axis)
+        total = total + broadcast_vector(constants["bias"].double(), total.ndim, axis)
         return in_steps(x, [(total, constants["multiplier"])], constants["shift"], axis)
 
 
@@ -187,8 +187,8 @@ class QuantWeighted(Requantised):
         weights = self.weights
         if isinstance(weights, PointWeights) and weights.bias is not None and on_a_gpu(x):
             # there the bias is added by the kernel that rounds.
-            return self.finished(weights.simulate(x, with_bias=False), weights.bias, weights.channel_axis)
-        return self.finished(weights.simulate(x))
+            return self.finish(weights.simulate(x, with_bias=False), weights.bias, weights.channel_axis)
+        return self.finish(weights.simulate(x))
 
     def constants(self, x: Coded) -> Constants:  # pyright: ignore[reportIncompatibleMethodOverride]
         scale, _ = self.out.grid()
@@ -222,4 +222,4 @@ class QuantWeighted(Requantised):
 
     def compute(self, x: Coded) -> Coded:  # pyright: ignore[reportIncompatibleMethodOverride]
         constants = self.constants(x)
-        return self.coded(self.weights.steps(x, constants), constants)
+        return self.to_codes(self.weights.steps(x, constants), constants)

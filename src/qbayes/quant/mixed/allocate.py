@@ -22,16 +22,16 @@ def allocate(losses: Sequence[Mapping[int, float]], costs: Costs, limits: Sequen
     """A width for each variable from the widths of its losses; the narrowest where nothing fits."""
     falling = [_falling(by_width) for by_width in losses]
     widths = [sorted(by_width) for by_width in falling]
-    starts = [_narrowed(falling, widths, costs, limits)]
+    starts = [_narrow_to_fit(falling, widths, costs, limits)]
     for width in sorted({width for options in widths for width in options}):
         equal = [min(options, key=lambda one: abs(one - width)) for options in widths]
         if _fits(costs(equal), limits):
             starts.append(equal)
-    found = [_improved(start, falling, widths, costs, limits) for start in starts]
+    found = [_improve(start, falling, widths, costs, limits) for start in starts]
     return min(found, key=lambda chosen: _total(falling, chosen))
 
 
-def _improved(
+def _improve(
     chosen: list[int],
     losses: Sequence[Mapping[int, float]],
     widths: Sequence[Sequence[int]],
@@ -43,7 +43,7 @@ def _improved(
     return chosen
 
 
-def _narrowed(
+def _narrow_to_fit(
     losses: Sequence[Mapping[int, float]],
     widths: Sequence[Sequence[int]],
     costs: Costs,

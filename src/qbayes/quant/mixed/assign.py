@@ -21,7 +21,7 @@ from qbayes.quant.mixed.measurement import Measurement
 from qbayes.quant.mixed.places import ACTIVATION, WEIGHT, Part, Place
 from qbayes.quant.mixed.sensitivity import Sensitivity
 from qbayes.quant.precision import Precision
-from qbayes.tasks import TaskLike, named_task
+from qbayes.tasks import TaskLike, resolve_task
 
 WIDTHS = (2, 3, 4, 5, 6, 7, 8)
 ROWS = 512
@@ -110,7 +110,7 @@ def assign_bits(
     base = precision or next(iter(named), Precision())
     place = choose_device(device)
     study = Measurement(
-        posterior, named_task(task), base, tuple(sorted(widths)), "bit_operations" in budget.limits, place
+        posterior, resolve_task(task), base, tuple(sorted(widths)), "bit_operations" in budget.limits, place
     )
     study.measure(rows, draws, seed)
     limits = {kind: study.limit(kind, limit) for kind, limit in budget.limits.items()}

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from qbayes.errors import BadInput
 from qbayes.integer.program import Program
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.quant.finetune.fine_tuning import FineTuning
-from qbayes.quant.finetune.job import QuantizeJob, network_of, settled
+from qbayes.quant.finetune.job import QuantizeJob, network_of, settle_state
 from qbayes.quant.lower import lower
 from qbayes.quant.mixed.allocate import allocate
 from qbayes.quant.mixed.costs import NetworkCosts, network_costs
-from qbayes.quant.mixed.places import ACTIVATION, Place, free_places, narrowed, sources
-from qbayes.quant.mixed.sensitivity import Answers, Sensitivity, pooled
+from qbayes.quant.mixed.places import ACTIVATION, Place, free_places, narrow_layers, sources
+from qbayes.quant.mixed.sensitivity import Answers, Sensitivity, pool_losses
 from qbayes.quant.precision import Precision
 from qbayes.tasks import Task
 
@@ -40,10 +40,10 @@ class Measurement:
         self.posterior, self.task, self.base, self.widths = posterior, task, base, widths
         self.activations, self.device = activations, device
         self._narrowed: list[str] = []
-        first = network_of(self._job(self.at(widths[0])).prepared(0))
+        first = network_of(self._job(self.at(widths[0])).prepare(0))
         if activations:
             # where values are rounded on their way to the layers at few bits, they are at all widths below 8.
-            self._narrowed = narrowed(first, base)
+            self._narrowed = narrow_layers(first, base)
         self.jobs = {width: self._job(self.at(width)) for width in widths}
         self.places = free_places(first, base, activations=activations)
         self._sources = sources(first)
@@ -64,19 +64,19 @@ class Measurement:
         x = self._rows(rows, seed)
         members = min(draws, self.jobs[self.widths[0]].members)
         passes = draws if self.posterior.is_stochastic else members
-        seeds = [derived_seed(seed, "sensitivity", draw) for draw in range(passes)]
+        seeds = [derive_seed(seed, "sensitivity", draw) for draw in range(passes)]
         answers = Answers(self.posterior.signature)
         programs: dict[int, Program] = {}
         for member in range(members):
             mine = seeds[member::members]
             for width, job in self.jobs.items():
-                module = job.prepared(member)
+                module = job.prepare(member)
                 job.calibrate(module, member, self.device)
                 if width == self.widths[0]:
                     answers.add_float(module, x, mine)
                 answers.add(module, width, self.places, x, mine)
                 if member == 0:
-                    made = job.result(module, [settled(module)], [], self.device)
+                    made = job.result(module, [settle_state(module)], [], self.device)
                     programs[width] = lower(made)
         self.sensitivities = answers.sensitivities()
         self.costs = network_costs(programs, self._sources, len(self.posterior.networks))
@@ -85,7 +85,7 @@ class Measurement:
         if "validation" in self.task.splits:
             x, _ = next(iter(self.task.batches("validation", rows)))
             return self.posterior.signature.transform.apply(x.to(self.device))
-        order = torch.Generator().manual_seed(derived_seed(seed, "sensitivity rows", 0))
+        order = torch.Generator().manual_seed(derive_seed(seed, "sensitivity rows", 0))
         return next(iter(self.task.training_batches(rows, order, self.device, 0)))[0]
 
     def limit(self, kind: str, limit: float | Precision) -> float:
@@ -107,7 +107,7 @@ class Measurement:
         measured: dict[Place, dict[int, float]] = {place: {} for place in self.places}
         for one in self.sensitivities:
             measured[one.place][one.bits] = one.answer + doubt * one.doubt
-        losses = {place: pooled(by_width) for place, by_width in measured.items()}
+        losses = {place: pool_losses(by_width) for place, by_width in measured.items()}
 
         def costs(chosen: Sequence[int]) -> list[float]:
             found = self.costs.total(dict(zip(self.places, chosen, strict=True)))

@@ -46,7 +46,7 @@ def sources(network: QuantNetwork) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for step in network.steps:
         if isinstance(network.layer(step.name), QuantWeighted):
-            computed = _computed(network, step.inputs[0])
+            computed = _computing_step(network, step.inputs[0])
             found[step.name] = None if isinstance(network.layer(computed), QuantInput) else layer_of(computed)
     return found
 
@@ -57,7 +57,7 @@ def free_places(network: QuantNetwork, precision: Precision, *, activations: boo
     What an override of ``precision`` says by name stays, and so do answers, which have bits of their own.
     """
     read = {name for name in sources(network).values() if name is not None} if activations else set[str]()
-    answers = {layer_of(_computed(network, name)) for name in network.heads.values()}
+    answers = {layer_of(_computing_step(network, name)) for name in network.heads.values()}
     return [
         place
         for place in quantizers_of(network)
@@ -66,7 +66,7 @@ def free_places(network: QuantNetwork, precision: Precision, *, activations: boo
     ]
 
 
-def narrowed(network: QuantNetwork, precision: Precision) -> list[str]:
+def narrow_layers(network: QuantNetwork, precision: Precision) -> list[str]:
     """The layers that round a value on its way to those that multiply it, unless an override names them."""
     found = [
         layer_of(step.name) for step in network.steps if isinstance(network.layer(step.name), QuantNarrow)
@@ -74,7 +74,7 @@ def narrowed(network: QuantNetwork, precision: Precision) -> list[str]:
     return [layer for layer in dict.fromkeys(found) if not precision.overrides_bits(layer, ACTIVATION)]
 
 
-def _computed(network: QuantNetwork, name: str) -> str:
+def _computing_step(network: QuantNetwork, name: str) -> str:
     """The step that put the codes of ``name`` on their grid: all others only move them, and read one step."""
     inputs = {step.name: step.inputs for step in network.steps}
     while not isinstance(network.layer(name), Requantised | QuantInput):

@@ -52,7 +52,7 @@ class Sensitivity:
     doubt: float
 
 
-def pooled(by_width: Mapping[int, float]) -> dict[int, float]:
+def pool_losses(by_width: Mapping[int, float]) -> dict[int, float]:
     r"""The losses of one place, each drawn half-way, in logarithms, to the law that all of them fit best.
 
     Rounding to b bits adds noise of variance :math:`\propto 4^{-b}`, and the divergence with it: the law is
@@ -91,9 +91,9 @@ class Answers:
                 self._rounded.setdefault((place, width), []).extend(_draws(module, x, seeds))
 
     def sensitivities(self) -> list[Sensitivity]:
-        wanted = _stacked(self._float)
+        wanted = _stack(self._float)
         return [
-            Sensitivity(place, width, *self._apart(wanted, _stacked(draws)))
+            Sensitivity(place, width, *self._apart(wanted, _stack(draws)))
             for (place, width), draws in self._rounded.items()
         ]
 
@@ -107,7 +107,7 @@ class Answers:
         return of_answer, of_doubt if of_doubt > _LEAST_LOSS else 0.0
 
 
-def _stacked(draws: Sequence[Outputs]) -> Outputs:
+def _stack(draws: Sequence[Outputs]) -> Outputs:
     return pytree.tree_map(lambda *parts: torch.stack(parts).double(), *draws)
 
 

@@ -59,7 +59,7 @@ class RangeRule(ABC):
         """The range of each row of a matrix: the weights that share a scale."""
 
 
-def thinned(x: Tensor) -> Tensor:
+def thin_out(x: Tensor) -> Tensor:
     """At most ``MOST_ELEMENTS`` of the elements of ``x``, evenly spaced and always the same ones.
 
     The stride is odd: an even one would keep to some columns of images whose width is a power of two.

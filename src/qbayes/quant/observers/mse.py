@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from qbayes.integer.arithmetic.grid import affine_grid, code_range
-from qbayes.quant.observers.base import MOST_ELEMENTS, QUANTIZERS, RangeRule, State, thinned
+from qbayes.quant.observers.base import MOST_ELEMENTS, QUANTIZERS, RangeRule, State, thin_out
 
 BINS = 2048
 FACTORS = 100
@@ -43,7 +43,7 @@ class Mse(RangeRule):
         }
 
     def update(self, x: Tensor, low: Tensor, high: Tensor, state: State) -> State:
-        x = thinned(x)
+        x = thin_out(x)
         low, high = torch.minimum(state["low"], low), torch.maximum(state["high"], high)
         width, start = bins(low, high)
         old_width, old_start = bins(state["low"], state["high"])
@@ -54,8 +54,8 @@ class Mse(RangeRule):
         return {
             "low": low,
             "high": high,
-            "counts": _binned(places, counts, 1.0),
-            "sums": _binned(places, sums, FINENESS) * width,
+            "counts": _sum_bins(places, counts, 1.0),
+            "sums": _sum_bins(places, sums, FINENESS) * width,
         }
 
     def batch_range(self, state: State) -> tuple[Tensor, Tensor]:
@@ -68,7 +68,7 @@ class Mse(RangeRule):
         low, high = rows.aminmax(dim=1)
         low, high = low.clamp(max=0), high.clamp(min=0)
         if len(rows) == 1 and rows.numel() > MOST_ELEMENTS:
-            rows = thinned(rows)[None]
+            rows = thin_out(rows)[None]
         return self.least_error(rows, None, low, high)
 
     def least_error(
@@ -106,7 +106,7 @@ class Mse(RangeRule):
         return torch.cat(found, 1)
 
 
-def _binned(places: Tensor, values: Tensor, fineness: float) -> Tensor:
+def _sum_bins(places: Tensor, values: Tensor, fineness: float) -> Tensor:
     """The sum of the values of each bin, in whole parts of 1 / ``fineness``.
 
     Whole numbers: a GPU adds in any order, and only their sums do not depend on it.

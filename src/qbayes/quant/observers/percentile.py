@@ -6,7 +6,7 @@ Of activations: the mean over batches of each batch's percentiles. Of weights: o
 import torch
 from torch import Tensor
 
-from qbayes.quant.observers.base import QUANTIZERS, RangeRule, State, thinned
+from qbayes.quant.observers.base import QUANTIZERS, RangeRule, State, thin_out
 
 TAIL = 0.0005
 
@@ -21,7 +21,7 @@ class Percentile(RangeRule):
         return {"low": torch.zeros(()), "high": torch.zeros(()), "batches": torch.zeros(())}
 
     def update(self, x: Tensor, low: Tensor, high: Tensor, state: State) -> State:
-        least, most = percentiles(thinned(x)[None])
+        least, most = percentiles(thin_out(x)[None])
         batches = state["batches"] + 1
         return {
             "low": state["low"] + (least[0] - state["low"]) / batches,

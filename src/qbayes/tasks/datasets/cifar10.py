@@ -90,13 +90,13 @@ def read_records(path: Path) -> tuple[Tensor, Tensor]:
     try:
         size = path.stat().st_size
         if size == 0 or size % _RECORD or size > _MOST_BYTES:
-            raise _damaged(path, f"{size} bytes, not a whole number of records")
+            raise _refuse(path, f"{size} bytes, not a whole number of records")
         records = torch.from_numpy(np.fromfile(path, np.uint8).reshape(-1, _RECORD))
     except OSError as error:
         raise BadFile(f"{path} must be readable", f"{error.strerror or error}", "check its rights") from error
     labels = records[:, 0].long()
     if int(labels.max()) >= len(_CLASSES):
-        raise _damaged(path, f"a label {int(labels.max())}, above {len(_CLASSES) - 1}")
+        raise _refuse(path, f"a label {int(labels.max())}, above {len(_CLASSES) - 1}")
     return records[:, 1:].reshape(-1, 3, _SIDE, _SIDE), labels
 
 
@@ -108,7 +108,7 @@ def check(path: Path) -> None:
     read_records(path)
 
 
-def _damaged(path: Path, why: str) -> BadFile:
+def _refuse(path: Path, why: str) -> BadFile:
     return BadFile(
         f"{path} must hold records of {_RECORD} bytes: a label 0 … 9 and 3 × 32 × 32 pixels",
         why,

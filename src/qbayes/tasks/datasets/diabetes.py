@@ -5,14 +5,14 @@ Bundled with scikit-learn; read in the units of measurement.
 
 from pathlib import Path
 
-from qbayes.tasks.base import Task, fixed_split
+from qbayes.tasks.base import Task, split_rows
 from qbayes.tasks.dataset import DATASETS, Dataset
-from qbayes.tasks.files.download import bundled_table
+from qbayes.tasks.files.download import table_of_scikit_learn
 
 
 def load(data: Path, variant: str, *, split: int = 0, validation: float = 0.0, seed: int = 0) -> Task:
-    x, y = bundled_table("diabetes_data_raw"), bundled_table("diabetes_target")
-    train, test = fixed_split(len(x), split)
+    x, y = table_of_scikit_learn("diabetes_data_raw"), table_of_scikit_learn("diabetes_target")
+    train, test = split_rows(len(x), split)
     return Task.from_arrays(
         x[train],
         y[train],

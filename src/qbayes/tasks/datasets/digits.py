@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qbayes.tasks.base import Task, fixed_split
+from qbayes.tasks.base import Task, split_rows
 from qbayes.tasks.dataset import DATASETS, Confusion, Dataset, MissingFile, borrow
-from qbayes.tasks.files.download import bundled_file, bundled_table
+from qbayes.tasks.files.download import file_of_scikit_learn, table_of_scikit_learn
 
 _WHITE = 16
 _PHOTOGRAPHS = ("china", "flower")
@@ -29,10 +29,10 @@ def load(
     seed: int = 0,
     confusion: Confusion = "auto",
 ) -> Task:
-    table = bundled_table("digits", ",")
+    table = table_of_scikit_learn("digits", ",")
     x = torch.from_numpy(table[:, :-1].astype(np.uint8)).view(-1, 1, 8, 8)
     y = torch.from_numpy(table[:, -1].astype(np.int64))
-    train, test = (torch.from_numpy(rows) for rows in fixed_split(len(x), split, share=0.75))
+    train, test = (torch.from_numpy(rows) for rows in split_rows(len(x), split, share=0.75))
     x_confusion, confusion_name = borrow("digits", data, confusion)
     return Task.from_arrays(
         x[train],
@@ -60,7 +60,7 @@ def lend(data: Path) -> Tensor:
             f"{error}",
             "pip install pillow, or load digits with confusion=False",
         ) from error
-    photographs = (Image.open(bundled_file(f"images/{name}.jpg")) for name in _PHOTOGRAPHS)
+    photographs = (Image.open(file_of_scikit_learn(f"images/{name}.jpg")) for name in _PHOTOGRAPHS)
     return torch.cat([_patches(np.asarray(photograph)) for photograph in photographs])
 
 

@@ -27,12 +27,12 @@ def read_mat(path: Path) -> tuple[Tensor, Tensor]:
     content = read_arrays(path)
     x, y = content.get("X"), content.get("y")
     if x is None or y is None:
-        raise _damaged(path, f"arrays {', '.join(content) or 'none'}")
+        raise _refuse(path, f"arrays {', '.join(content) or 'none'}")
     rows = y.size
     if x.dtype != np.uint8 or rows == 0 or x.shape != (32, 32, 3, rows):
-        raise _damaged(path, f"X {x.dtype} {x.shape}, y {y.dtype} {y.shape}")
+        raise _refuse(path, f"X {x.dtype} {x.shape}, y {y.dtype} {y.shape}")
     if not np.isin(y, np.arange(1, 11)).all():
-        raise _damaged(path, f"labels {y.min()} … {y.max()}, not the whole numbers 1 … 10")
+        raise _refuse(path, f"labels {y.min()} … {y.max()}, not the whole numbers 1 … 10")
     labels = torch.from_numpy(y.reshape(-1).astype(np.int64))
     return torch.from_numpy(np.ascontiguousarray(x.transpose(3, 2, 0, 1))), labels % 10
 
@@ -45,7 +45,7 @@ def check(path: Path) -> None:
     read_mat(path)
 
 
-def _damaged(path: Path, why: str) -> BadFile:
+def _refuse(path: Path, why: str) -> BadFile:
     return BadFile(
         f"{path} must be a MATLAB file with X (32, 32, 3, rows) uint8 and y (rows, 1), 1 … 10",
         why,

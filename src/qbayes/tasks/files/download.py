@@ -51,7 +51,7 @@ def verify(dataset: str, data_dir: str | Path | None = None) -> list[tuple[str, 
 
 
 def status(dataset: Dataset, file: DataFile, folder: Path) -> Status:
-    place = file.found(folder)
+    place = file.find(folder)
     if place is None:
         return "missing"
     try:
@@ -72,7 +72,7 @@ def fetch_files(
     """Download those of ``files`` that are not there, and say which these were."""
     folder = dataset.folder(data)
     wanted = [file for file in files if _must_come(dataset, file, folder)]
-    unknown = [file for file in wanted if not file.published()]
+    unknown = [file for file in wanted if not file.publisher()]
     if unknown:
         raise missing(dataset, unknown, data)
     try:
@@ -83,7 +83,7 @@ def fetch_files(
         for archive in {file.archive: None for file in wanted if file.archive is not None}:
             _fetch_archive(dataset, archive, wanted, folder, progress)
     except Unreachable as error:
-        absent = [file for file in wanted if file.found(folder) is None]
+        absent = [file for file in wanted if file.find(folder) is None]
         raise missing(dataset, absent, data, why=f"{error.must}: {error.got}") from error
     return wanted
 
@@ -126,7 +126,7 @@ def unpack_members(archive: Path, files: list[DataFile], folder: Path) -> None:
             for file in files:
                 _unpack(tar, file, folder)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _damaged(archive, str(error)) from error
+        raise _refuse_archive(archive, str(error)) from error
     except OSError as error:
         raise cannot_write(folder, error) from error
 
@@ -136,10 +136,10 @@ def _unpack(tar: tarfile.TarFile, file: DataFile, folder: Path) -> None:
     try:
         member = tar.getmember(file.path)
     except KeyError as error:
-        raise _damaged(source, f"no member {file.path}") from error
+        raise _refuse_archive(source, f"no member {file.path}") from error
     stream = tar.extractfile(member) if member.isreg() and member.size <= SIZE_LIMIT else None
     if stream is None:
-        raise _damaged(source, f"{file.path} is a link, a folder, or far too large")
+        raise _refuse_archive(source, f"{file.path} is a link, a folder, or far too large")
     place = folder / file.path
     part = place.with_name(place.name + ".part")
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -148,15 +148,15 @@ def _unpack(tar: tarfile.TarFile, file: DataFile, folder: Path) -> None:
             out.write(chunk)
     if not matches(part, file.checksum):
         part.unlink()
-        raise _damaged(source, f"{file.path} does not have the checksum {file.checksum}")
+        raise _refuse_archive(source, f"{file.path} does not have the checksum {file.checksum}")
     os.replace(part, place)
 
 
-def _damaged(archive: Path, why: str) -> BadFile:
+def _refuse_archive(archive: Path, why: str) -> BadFile:
     return BadFile(f"{archive.name} must be the published archive", why, "delete it and fetch again")
 
 
-def bundled_file(name: str) -> Path:
+def file_of_scikit_learn(name: str) -> Path:
     """A file below ``sklearn/datasets``."""
     package = find_spec("sklearn")
     places = (package.submodule_search_locations if package else None) or []
@@ -171,7 +171,7 @@ def bundled_file(name: str) -> Path:
     )
 
 
-def bundled_table(name: str, delimiter: str | None = None) -> np.ndarray:
+def table_of_scikit_learn(name: str, delimiter: str | None = None) -> np.ndarray:
     """The numbers of a packed table of text; None: columns stand apart by spaces."""
-    with gzip.open(bundled_file(f"data/{name}.csv.gz"), "rt", encoding="utf-8") as file:
+    with gzip.open(file_of_scikit_learn(f"data/{name}.csv.gz"), "rt", encoding="utf-8") as file:
         return np.loadtxt(file, delimiter=delimiter)

@@ -31,12 +31,12 @@ def read_idx(path: Path, inner: tuple[int, ...]) -> Tensor:
             # one byte more than there should be: reading to the end also makes gzip check its CRC.
             data = file.read(size + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _damaged(path, f"the gzip stream is broken: {error}") from error
+        raise _refuse(path, f"the gzip stream is broken: {error}") from error
     except OSError as error:
         raise BadFile(f"{path} must be readable", f"{error.strerror or error}", "check its rights") from error
     if len(data) != size:
         less_or_more = "more" if len(data) > size else f"{len(data)} bytes"
-        raise _damaged(path, f"its header says {shape}, {size} bytes; there are {less_or_more}")
+        raise _refuse(path, f"its header says {shape}, {size} bytes; there are {less_or_more}")
     return torch.from_numpy(np.frombuffer(data, np.uint8).reshape(shape).copy())
 
 
@@ -48,7 +48,7 @@ def read_idx_images(path: Path) -> Tensor:
 def read_idx_labels(path: Path) -> Tensor:
     labels = read_idx(path, ())
     if int(labels.max()) > 9:
-        raise _damaged(path, f"a label {int(labels.max())}, above 9")
+        raise _refuse(path, f"a label {int(labels.max())}, above 9")
     return labels.long()
 
 
@@ -64,14 +64,14 @@ def _read_shape(path: Path, header: bytes, inner: tuple[int, ...]) -> tuple[int,
     axes = 1 + len(inner)
     magic = bytes((0, 0, _UNSIGNED_BYTE, axes))
     if len(header) < 4 + 4 * axes or header[:4] != magic:
-        raise _damaged(path, f"it begins with {header[:4].hex(' ') or 'nothing'}, not {magic.hex(' ')}")
+        raise _refuse(path, f"it begins with {header[:4].hex(' ') or 'nothing'}, not {magic.hex(' ')}")
     shape = struct.unpack(f">{axes}I", header[4:])
     if shape[1:] != inner or not 0 < shape[0] <= _MOST_ROWS:
-        raise _damaged(path, f"its header says {shape}, not (rows, {', '.join(map(str, inner))})")
+        raise _refuse(path, f"its header says {shape}, not (rows, {', '.join(map(str, inner))})")
     return shape
 
 
-def _damaged(path: Path, why: str) -> BadFile:
+def _refuse(path: Path, why: str) -> BadFile:
     return BadFile(
         f"{path} must be an idx file of unsigned bytes, gzipped",
         why,

@@ -23,7 +23,7 @@ from qbayes import noise
 from qbayes.device import choose_device
 from qbayes.errors import BadInput, RunFailed
 from qbayes.methods.base import Method
-from qbayes.noise import derived_seed
+from qbayes.noise import derive_seed
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Attachment
 from qbayes.posterior.storage.save import state_hash
@@ -31,7 +31,7 @@ from qbayes.provenance import device_name, versions
 from qbayes.tasks import Task
 from qbayes.training.budget import Budget
 from qbayes.training.checkpoint import check_overwriting
-from qbayes.training.fit import Network, check_kinds, make_posterior, prepare, run_spec, settled_budget
+from qbayes.training.fit import Network, check_kinds, make_posterior, prepare, resolve_budget, run_spec
 from qbayes.training.progress import TrainingProgress
 from qbayes.training.stacked.key import key_of, why_not
 from qbayes.training.stacked.loop import StackLoop
@@ -71,23 +71,23 @@ class _Prepared:
 
     def generator_seed(self, purpose: str) -> int:
         """As ``fit`` and ``Loop`` seed the only chain of this job."""
-        return derived_seed(derived_seed(self.seed, "chain", 0), purpose)
+        return derive_seed(derive_seed(self.seed, "chain", 0), purpose)
 
 
 def stack_key(job: StackJob) -> str | None:
     """Jobs with equal keys can be trained together; None: this one only by itself (``cannot_stack``)."""
-    ready = _prepared(job)
+    ready = _prepare(job)
     return None if _why_not(ready) else _key(ready)
 
 
 def cannot_stack(job: StackJob) -> str | None:
     """Why a job cannot be part of a stack, or None when it can."""
-    return _why_not(_prepared(job))
+    return _why_not(_prepare(job))
 
 
 def module_of(job: StackJob) -> nn.Module:
     """The network of a job as its training would begin."""
-    return _prepared(job).module
+    return _prepare(job).module
 
 
 def fit_stacked(
@@ -109,7 +109,7 @@ def fit_stacked(
     path = None if checkpoint is None else Path(checkpoint) / CHECKPOINT
     if not resume:
         check_overwriting([path])
-    ready = [_prepared(job) for job in jobs]
+    ready = [_prepare(job) for job in jobs]
     check_alike(_why_not(ready[0]), [_key(one) for one in ready])
     loop = _loop(ready, place, path)
     with TrainingProgress(_title(ready), ready[0].budget.epochs, progress) as loop.progress:
@@ -126,10 +126,10 @@ def fit_stacked(
     return [_result(loop, index, one, shared, place) for index, one in enumerate(ready)]
 
 
-def _prepared(job: StackJob) -> _Prepared:
+def _prepare(job: StackJob) -> _Prepared:
     check_kinds(job.network, job.task, job.method, job.budget)
     seed = noise.check_seed(job.seed)
-    budget = settled_budget(job.budget, job.method, job.task)
+    budget = resolve_budget(job.budget, job.method, job.task)
     module, attachment = prepare(job.network, job.task, job.method, seed=seed, chain=0, start=job.start)
     return _Prepared(job, budget, seed, module, attachment, copy.deepcopy(module))
 

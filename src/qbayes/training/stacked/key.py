@@ -98,7 +98,7 @@ def _structure(module: nn.Module, apart: Mapping[str, frozenset[str]]) -> list[A
         others = {
             key: _without_handles(key, value) for key, value in vars(part).items() if key not in left_out
         }
-        described.append([name, _name(type(part)), shapes, _described(others, registered)])
+        described.append([name, _name(type(part)), shapes, _describe(others, registered)])
     return described
 
 
@@ -107,7 +107,7 @@ def _without_handles(key: str, value: Any) -> Any:
     return list(value.values()) if key.endswith("_hooks") and isinstance(value, Mapping) else value
 
 
-def _described(value: object, above: tuple[int, ...]) -> Any:
+def _describe(value: object, above: tuple[int, ...]) -> Any:
     """A value of a module in JSON, equal for equal values; what cannot be compared by its identity."""
     if isinstance(value, _PLAIN):
         return value
@@ -118,26 +118,26 @@ def _described(value: object, above: tuple[int, ...]) -> Any:
         content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
         return [str(value.dtype), list(value.shape), hashlib.sha256(content).hexdigest()]
     if isinstance(value, Mapping):
-        return [[_described(key, inside), _described(item, inside)] for key, item in value.items()]
+        return [[_describe(key, inside), _describe(item, inside)] for key, item in value.items()]
     if isinstance(value, set | frozenset):
-        return sorted((_described(item, inside) for item in value), key=repr)
+        return sorted((_describe(item, inside) for item in value), key=repr)
     if isinstance(value, list | tuple):
-        return [_described(item, inside) for item in value]
+        return [_describe(item, inside) for item in value]
     return _object(value, inside)
 
 
 def _object(value: object, inside: tuple[int, ...]) -> Any:
     """A class, a function or an object, by its name and all that it holds."""
     if isinstance(value, functools.partial):
-        return _described([value.func, value.args, value.keywords], inside)
+        return _describe([value.func, value.args, value.keywords], inside)
     if isinstance(value, type | types.BuiltinFunctionType):
         return _name(value)
     if isinstance(value, types.MethodType):
-        return _described([value.__self__, value.__func__], inside)
+        return _describe([value.__self__, value.__func__], inside)
     if isinstance(value, types.FunctionType):
         return _function(value, inside)
     if hasattr(value, "__dict__"):
-        return [_name(type(value)), _described(vars(value), inside)]
+        return [_name(type(value)), _describe(vars(value), inside)]
     return [_name(type(value)), id(value)]
 
 
@@ -146,7 +146,7 @@ def _function(value: types.FunctionType, inside: tuple[int, ...]) -> list[Any]:
     code: types.CodeType = value.__code__
     cells = [cell.cell_contents for cell in value.__closure__ or ()]
     constants = [constant for constant in code.co_consts if isinstance(constant, _PLAIN)]
-    made_with = _described([cells, value.__defaults__, value.__kwdefaults__, constants], inside)
+    made_with = _describe([cells, value.__defaults__, value.__kwdefaults__, constants], inside)
     return [_name(value), code.co_firstlineno, hashlib.sha256(code.co_code).hexdigest(), made_with]
 
 

@@ -76,15 +76,15 @@ class StackLoop(Loop):
     def _batches(self) -> Iterator[Batch]:
         return self.rows.batches(self.budget.batch_size, self.orders)
 
-    def _descended(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
+    def _descend(self, x: Tensor, y: Tensor, rate: float) -> Tensor:
         # each network's own generator fills the noise in its turn; the arithmetic is one program.
-        self._noise_now = self.stack.drawn_noise(x)
-        return super()._descended(x, y, rate)
+        self._noise_now = self.stack.draw_noise(x)
+        return super()._descend(x, y, rate)
 
     def _loss_of(self, x: Tensor, y: Tensor) -> Tensor:
         return self.stack.losses(x, y, self._noise_now)
 
-    def _judged(self, mean: Tensor) -> float:
+    def _judge(self, mean: Tensor) -> float:
         self.history.append(mean.tolist())
         self._note(lambda network: check_losses(self.losses(network), may_rise=self.may_rise))
         return float(mean[self.alive].mean()) if self.alive else float("nan")

@@ -59,11 +59,11 @@ class Stack(nn.Module):
         self._losses = vmap(self._loss, randomness="error")
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.losses(x, y, self.drawn_noise(x))
+        return self.losses(x, y, self.draw_noise(x))
 
-    def drawn_noise(self, x: Tensor) -> list[Tensor]:
+    def draw_noise(self, x: Tensor) -> list[Tensor]:
         """The noise of a pass over ``x``, in places that stay the same for all batches of its shape."""
-        return self._noise.drawn(x)
+        return self._noise.draw(x)
 
     def losses(self, x: Tensor, y: Tensor, noise: list[Tensor]) -> Tensor:
         """As ``forward``, with noise that was drawn before."""
@@ -145,5 +145,5 @@ def stack_of(
         stacked=True,
     )
     if isinstance(optimizer, DrawsNoise):
-        optimizer.lend = generators.lent
+        optimizer.lend = generators.lend
     return stack, optimizer

@@ -52,7 +52,7 @@ class NoiseGenerators:
         self.states = [torch.Generator(device).manual_seed(seed).get_state() for seed in seeds]
 
     @contextmanager
-    def lent(self, network: int) -> Iterator[None]:
+    def lend(self, network: int) -> Iterator[None]:
         """Inside, torch's global generator is that of ``network``. (A swap takes about a microsecond.)"""
         generator = global_generator(self.device)
         generator.set_state(self.states[network])
@@ -107,11 +107,11 @@ class TrainingNoise:
         for layer in stochastic_layers(network):
             handed = vars(layer).get(noise_name(layer))
             if isinstance(handed, HandedNoise):
-                handed.drawn_by(_Tap(self, layer))
+                handed.set_draw(_Tap(self, layer))
             else:
                 setattr(layer, noise_name(layer), _Tap(self, layer))
 
-    def drawn(self, x: Tensor) -> list[Tensor]:
+    def draw(self, x: Tensor) -> list[Tensor]:
         """The noise of a pass over ``x`` ``(networks, rows, …)``, each tensor ``(networks, …)``."""
         rows = x.shape[1]
         if rows not in self._plans:
@@ -119,7 +119,7 @@ class TrainingNoise:
         plan = self._plans[rows]
         if plan:
             for network in range(len(x)):
-                with self.generators.lent(network):
+                with self.generators.lend(network):
                     for draw in plan:
                         draw.fill(network)
         return [draw.kept for draw in plan]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qbayes.integer.backends import layout
 from qbayes.integer.backends.base import BACKENDS, Backend, Kernel, Tolerance
-from qbayes.integer.backends.c_kernels import compiled_kernel
+from qbayes.integer.backends.c_kernels import kernel_in_c
 from qbayes.integer.backends.exact_kernel import exact_kernel
 from qbayes.integer.backends.onednn.conv_linear import int8_kernel, why_not_bytes
 from qbayes.integer.backends.onednn.small_linear import LinesKernel, WideLines, draws_few, is_small
@@ -54,7 +54,7 @@ class OneDnn(Backend):
             return int8_kernel(op, grids, constants, shapes[0])
         return self._between(op, grids, constants, shapes)
 
-    def arranged(self, codes: Tensor) -> Tensor:
+    def arrange(self, codes: Tensor) -> Tensor:
         return codes.contiguous(memory_format=torch.channels_last) if codes.dim() == 4 else codes
 
     def codes_of_bytes(self, x: Tensor, table: Tensor) -> Tensor | None:
@@ -74,7 +74,7 @@ class OneDnn(Backend):
         self, op: Op, grids: Grids, constants: Constants, shapes: Sequence[tuple[int, ...]]
     ) -> Kernel:
         c = kernels()
-        made = None if c is None else compiled_kernel(op, grids, constants, shapes, c)
+        made = None if c is None else kernel_in_c(op, grids, constants, shapes, c)
         if made is not None:
             return made
         return exact_kernel(op, grids, constants, why_no_kernels())

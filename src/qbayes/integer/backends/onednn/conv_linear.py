@@ -92,38 +92,40 @@ class Int8Kernel(Kernel):
         self._in_bias = grids.zeros[0] - self._x_zero
         self._rounding = rounding(op, grids, constants, self._in_bias, form.largest)
         how = "int8" if parts == 1 else "int8, weights in 2 parts"
-        super().__init__(op, grids, typed(constants), how, _why_in_parts(form) or self._rounding.why)
+        super().__init__(
+            op, grids, as_sampler_types(constants), how, _why_in_parts(form) or self._rounding.why
+        )
         self.is_exact = self._rounding.is_exact
         self.weighted = op
         self._shape, self._parts, self._limit = shape, parts, form.limit
         self._zeros = torch.zeros(shape.channels_out, dtype=torch.int32)
         self._weight_zero = op.weights.zero(constants)
-        self._points = None if op.is_stochastic else self._packed(constants["weight"], constants["bias"])
+        self._points = None if op.is_stochastic else self._pack(constants["weight"], constants["bias"])
         # with two accumulators the mean's weights are the same in every draw.
         two = op.weights.accumulators == 2
-        self._mean = self._packed(constants["mean"], self._zeros) if two else None
+        self._mean = self._pack(constants["mean"], self._zeros) if two else None
 
     @property
     def draws_weights(self) -> bool:
         return self._points is None
 
     def draw(self, seed: int, draw: int) -> Drawn:
-        drawn = drawn_codes(self.weighted, self.constants, seed, draw)
+        drawn = draw_codes(self.weighted, self.constants, seed, draw)
         if self._mean is None:
-            return self._packed(drawn["weight"], drawn["bias"])
+            return self._pack(drawn["weight"], drawn["bias"])
         first, second = self._rounding.targets
         bias = self._mean.bias.double() + drawn["bias"].double() * first.scales.double()
-        noise = self._packed(drawn["noise"], self._zeros, second)
+        noise = self._pack(drawn["noise"], self._zeros, second)
         return Packed(self._mean.weight, bias.float()), noise
 
     def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
-        x = self._arranged(inputs[0])
+        x = self._arrange(inputs[0])
         if self._points is not None:
-            return self._shaped(self._codes(x, self._points), inputs[0])
+            return self._reshape(self._codes(x, self._points), inputs[0])
         step = x.shape[0] // inputs[0].shape[0]  # a matrix has several lines for a row of several axes
         rows = rows_of_draws(x, Noise(noise.seed, noise.draws, noise.first_row, noise.rows * step))
         found = [self._codes(some, one) for some, one in zip(rows, drawn, strict=True)]
-        return self._shaped(found[0] if len(found) == 1 else torch.cat(found), inputs[0])
+        return self._reshape(found[0] if len(found) == 1 else torch.cat(found), inputs[0])
 
     def _codes(self, x: Tensor, drawn: Drawn) -> Tensor:
         targets, join = self._rounding.targets, self._rounding.join
@@ -134,7 +136,7 @@ class Int8Kernel(Kernel):
         ]
         return sums[0] if join is None else join(sums)
 
-    def _arranged(self, x: Tensor) -> Tensor:
+    def _arrange(self, x: Tensor) -> Tensor:
         """Images with channels last, or a matrix; the channels once for each part of the weights."""
         if not self._shape.kernel:
             lines = x.reshape(-1, x.shape[-1])
@@ -142,13 +144,13 @@ class Int8Kernel(Kernel):
         images = layout.images(x)
         return images if self._parts == 1 else torch.cat([images] * self._parts, 1)
 
-    def _shaped(self, out: Tensor, x: Tensor) -> Tensor:
+    def _reshape(self, out: Tensor, x: Tensor) -> Tensor:
         """Lines back to rows of several axes, and images of height 1 back to sequences."""
         if not self._shape.kernel:
             return out if x.dim() == 2 else out.view(-1, *x.shape[1:-1], out.shape[-1])
         return out.squeeze(2) if x.dim() == 3 else out
 
-    def _packed(self, codes: Tensor, bias: Tensor, target: Target | None = None) -> Packed:
+    def _pack(self, codes: Tensor, bias: Tensor, target: Target | None = None) -> Packed:
         parts = self._split(codes)
         if self._in_bias:
             bias = bias.long() - self._in_bias * parts.flatten(1).sum(1, dtype=torch.int32).long()
@@ -156,7 +158,7 @@ class Int8Kernel(Kernel):
 
     def _split(self, codes: Tensor) -> Tensor:
         """Centred int8 weights in the shape that oneDNN takes, in as many parts as needed."""
-        return centred_parts(codes, self._weight_zero, self._parts, self._limit)
+        return centre_parts(codes, self._weight_zero, self._parts, self._limit)
 
 
 def _zero_in_product(shape: Shape, grids: Grids) -> int:
@@ -175,7 +177,7 @@ def _why_in_parts(form: Form) -> str:
     return "with their zero-point the weights need 9 bits"
 
 
-def centred_parts(codes: Tensor, zero: Tensor | int, parts: int, limit: int) -> Tensor:
+def centre_parts(codes: Tensor, zero: Tensor | int, parts: int, limit: int) -> Tensor:
     """``codes − zero`` in int8, sequences as images; in two parts side by side, each up to ``limit``."""
     whole = codes
     if isinstance(zero, Tensor):
@@ -188,7 +190,7 @@ def centred_parts(codes: Tensor, zero: Tensor | int, parts: int, limit: int) -> 
     return torch.cat([first, whole - first], 1).to(torch.int8)
 
 
-def drawn_codes(op: Weighted, constants: Constants, seed: int, draw: int) -> dict[str, Tensor]:
+def draw_codes(op: Weighted, constants: Constants, seed: int, draw: int) -> dict[str, Tensor]:
     """``Weights.draw``, by the threads of the compiled kernels where those can do it."""
     c, weights = kernels(), op.weights
     if c is None or weights.grids == 0 or weights.bias_site is not None:
@@ -206,7 +208,7 @@ def drawn_codes(op: Weighted, constants: Constants, seed: int, draw: int) -> dic
     return {**drawn, "bias": constants["bias"]}
 
 
-def typed(constants: Constants) -> Constants:
+def as_sampler_types(constants: Constants) -> Constants:
     """The constants as the compiled sampler reads them: dense, in the narrowest types."""
     kinds = {
         "mean": torch.int8,

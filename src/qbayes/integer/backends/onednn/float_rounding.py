@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qbayes.integer.arithmetic.fixed_point import real, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import real, round_shift
 from qbayes.integer.backends.onednn.primitives import Target
 from qbayes.integer.c_library import kernels, threads_for
 from qbayes.integer.ops.base import Constants, Grids
@@ -66,7 +66,7 @@ def edges(constants: Constants, scales: Tensor, zero: int) -> Edges:
     The room is about M / 2^bits, since each edge lies anywhere between two neighbours, M apart; ε grows with
     2^bits. So there is room enough at 2 to 4 bits, where a code is a large step, and hardly ever at 8.
 
-    ``T_j`` comes from the reference's own ``rounded_shift``, ties to even included. Where M is not above 0,
+    ``T_j`` comes from the reference's own ``round_shift``, ties to even included. Where M is not above 0,
     or so small that no code can change, there is no offset, and no room is claimed.
     """
     low, high = int(constants["low"]), int(constants["high"])
@@ -75,7 +75,7 @@ def edges(constants: Constants, scales: Tensor, zero: int) -> Edges:
     guess = (codes - 0.5) / real(multiplier, shift).clamp(min=2.0**-40)
     # float64 finds T_j to one step, so that it is one of three.
     first = guess.ceil().clamp(-_TOO_LARGE, _TOO_LARGE).long() - 1
-    changes = first + sum((rounded_shift((first + n) * multiplier, shift) < codes).long() for n in range(3))
+    changes = first + sum((round_shift((first + n) * multiplier, shift) < codes).long() for n in range(3))
     scale = scales.double().view(-1, 1)
     past = scale * changes - (codes - 0.5)
     counts = (multiplier > 0) & (changes.abs() < _TOO_LARGE)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from qbayes.integer.arithmetic.fixed_point import real, rounded_shift
+from qbayes.integer.arithmetic.fixed_point import real, round_shift
 from qbayes.integer.arithmetic.grid import MOST_BITS
 from qbayes.integer.backends.base import Drawn, Kernel
 from qbayes.integer.backends.exact_kernel import rows_of_draws
-from qbayes.integer.backends.onednn.conv_linear import centred_parts, drawn_codes, int8_form, typed
+from qbayes.integer.backends.onednn.conv_linear import as_sampler_types, centre_parts, draw_codes, int8_form
 from qbayes.integer.backends.onednn.primitives import Packed, Target, pack, product, whole_product
 from qbayes.integer.backends.onednn.trial import whole_product_is_exact
 from qbayes.integer.c_library import Kernels, Matrix, addresses, threads_for
@@ -68,7 +68,7 @@ class LinesKernel(Kernel):
     is_exact = True
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants, c: Kernels) -> None:
-        super().__init__(op, grids, typed(constants), "int8")
+        super().__init__(op, grids, as_sampler_types(constants), "int8")
         assert isinstance(op, Linear)
         self.weighted, self._c = op, c
         self._form = int8_form(op, grids, constants, (op.features_in,))
@@ -99,7 +99,7 @@ class LinesKernel(Kernel):
         return self._points is None
 
     def draw(self, seed: int, draw: int) -> Drawn:
-        return self._weights(drawn_codes(self.weighted, self.constants, seed, draw))
+        return self._weights(draw_codes(self.weighted, self.constants, seed, draw))
 
     def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
         x, weights = inputs[0].contiguous(), self._points or drawn
@@ -164,7 +164,7 @@ class LinesKernel(Kernel):
     def _pack(self, codes: Tensor) -> Packed:
         form = self._form
         zero = self.weighted.weights.zero(self.constants)
-        parts = centred_parts(codes, zero, form.parts, form.limit)
+        parts = centre_parts(codes, zero, form.parts, form.limit)
         target = Target(self._ones, 0, 0, 255, real=True)
         return pack(form.shape, parts, self._zeros, target, self._numbers["x_zero"])
 
@@ -214,7 +214,7 @@ class WideLines(Kernel):
     is_exact = True
 
     def __init__(self, op: Weighted, grids: Grids, constants: Constants, why: str) -> None:
-        super().__init__(op, grids, typed(constants), "exact", why)
+        super().__init__(op, grids, as_sampler_types(constants), "exact", why)
         self.weighted = op
 
     @property
@@ -222,7 +222,7 @@ class WideLines(Kernel):
         return True
 
     def draw(self, seed: int, draw: int) -> Drawn:
-        return drawn_codes(self.weighted, self.constants, seed, draw)
+        return draw_codes(self.weighted, self.constants, seed, draw)
 
     def __call__(self, inputs: Sequence[Tensor], noise: Noise, drawn: Sequence[Drawn]) -> Tensor:
         codes, constants = inputs[0], self.constants
@@ -231,20 +231,20 @@ class WideLines(Kernel):
         x = lines.double() - self.grids.zeros[0]
         zero = self.weighted.weights.zero(constants)
         first = "weight" if "weight" in drawn[0] else "mean"
-        total = _sums(x, drawn, first, zero) + _stacked(drawn, "bias").long()[:, None]
+        total = _sums(x, drawn, first, zero) + _stack(drawn, "bias").long()[:, None]
         total *= constants["multiplier"].long()
         if "noise" in drawn[0]:
             total += _sums(x, drawn, "noise", 0) * constants["second_multiplier"].long()
-        steps = rounded_shift(total, constants["shift"].long())
+        steps = round_shift(total, constants["shift"].long())
         made = clamp_codes(self.grids.zero + steps, constants, self.grids.out_bits)
         return made.view(-1, *codes.shape[1:-1], made.shape[-1])
 
 
 def _sums(x: Tensor, drawn: Sequence[Mapping[str, Tensor]], name: str, zero: Tensor | int) -> Tensor:
     """``Σ (q_x − Z_x)(q_w − Z_w)`` of each draw, line and output in int64; all weights have one Z_w."""
-    weights = _stacked(drawn, name).double() - zero
+    weights = _stack(drawn, name).double() - zero
     return torch.matmul(x, weights.transpose(1, 2)).long()
 
 
-def _stacked(drawn: Sequence[Mapping[str, Tensor]], name: str) -> Tensor:
+def _stack(drawn: Sequence[Mapping[str, Tensor]], name: str) -> Tensor:
     return torch.stack([one[name] for one in drawn])

@@ -22,7 +22,7 @@ from qbayes.integer.backends.onnx_ops.kernel import OUTPUT, input_name, single_o
 from qbayes.integer.onnx.dialect import Dialect
 from qbayes.integer.onnx.op_context import Site
 from qbayes.integer.onnx.runtimes import open_model
-from qbayes.integer.onnx.weights import drawn_codes, point_parts
+from qbayes.integer.onnx.weights import codes_of_draws, point_parts
 from qbayes.integer.ops import Linear, Weights
 from qbayes.integer.ops.base import Constants, Grids, Noise, type_of_codes
 from qbayes.integer.ops.weighted import Weighted
@@ -50,14 +50,14 @@ def is_right(
         shape: of one row of the input.
         most_apart: by how much a code may differ.
     """
-    right, hidden = _tried(made, shape, most_apart)
+    right, hidden = _try(made, shape, most_apart)
     if not right or hidden <= _MOST_HIDDEN:
         return right
-    grids, constants = _widened(made, shape)
-    return _tried(make(grids, constants), shape, most_apart)[0]
+    grids, constants = _widen(made, shape)
+    return _try(make(grids, constants), shape, most_apart)[0]
 
 
-def _tried(kernel: Kernel, shape: tuple[int, ...], most_apart: int) -> tuple[bool, float]:
+def _try(kernel: Kernel, shape: tuple[int, ...], most_apart: int) -> tuple[bool, float]:
     """Whether all codes are right, and the share of them at the ends of the output."""
     exact = exact_kernel(kernel.op, kernel.grids, kernel.constants)
     hidden: list[float] = []
@@ -83,7 +83,7 @@ def _hidden(constants: Constants, codes: Tensor) -> float:
     return float(((codes <= low) | (codes >= high)).double().mean())
 
 
-def _widened(kernel: Kernel, shape: tuple[int, ...]) -> tuple[Grids, Constants]:
+def _widen(kernel: Kernel, shape: tuple[int, ...]) -> tuple[Grids, Constants]:
     """The op with an output of a byte, in steps so large that most sums lie within it."""
     op, constants = kernel.op, dict(kernel.constants)
     assert isinstance(op, Weighted)
@@ -140,5 +140,5 @@ def may_saturate(site: Site) -> bool:
     if not isinstance(op, Weighted) or site.grids.bits[0] > MOST_BITS:
         return False
     names = ("mean", "noise") if op.weights.grids == 2 else ("weight",)
-    codes = [drawn_codes(site, name) for name in names] if op.is_stochastic else point_parts(site)
+    codes = [codes_of_draws(site, name) for name in names] if op.is_stochastic else point_parts(site)
     return 2 * site.reach * max(part.size + abs(part.zero) for part in codes) > _PAIR

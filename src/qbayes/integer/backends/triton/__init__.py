@@ -44,7 +44,7 @@ class Triton(Backend):
             exact_kernel(op, grids, constants, reason) if reason else products.Products(op, grids, constants)
         )
 
-    def arranged(self, codes: Tensor) -> Tensor:
+    def arrange(self, codes: Tensor) -> Tensor:
         return codes.contiguous(memory_format=torch.channels_last) if codes.dim() == 4 else codes
 
 

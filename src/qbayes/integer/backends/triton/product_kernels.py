@@ -13,7 +13,7 @@ import functools
 import importlib
 from typing import Any
 
-from qbayes.integer.ops.cuda_rescale_triton import jitted_codes_of
+from qbayes.integer.ops.cuda_rescale_triton import jit_codes_of
 
 # triton.language: Triton looks a kernel's names up among its module's, where ``kernels`` puts it.
 tl: Any = None
@@ -158,7 +158,7 @@ def kernels() -> tuple[Any, Any, Any]:
     """The three functions above as kernels, compiled when they are first called."""
     triton = importlib.import_module("triton")
     globals()["tl"] = importlib.import_module("triton.language")
-    globals()["codes_of"] = jitted_codes_of()
+    globals()["codes_of"] = jit_codes_of()
     # one variant each, whatever these are.
     sizes = ["zero_in", "zero_out", "pixels", "height", "width", "out_height", "out_width"]
     numbers = ["seed", "site", "first_row", "rows", "elements", "quads", "count", "threshold"]

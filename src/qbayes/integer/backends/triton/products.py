@@ -103,28 +103,28 @@ class Products(Kernel):
             if name in constants
         }
         self._mean: Tensor | None = None
-        self._points = None if op.is_stochastic else self.packed(op.weights.draw(constants, 0, 0))
+        self._points = None if op.is_stochastic else self.pack(op.weights.draw(constants, 0, 0))
 
     @property
     def draws_weights(self) -> bool:
         return self._points is None
 
     def draw(self, seed: int, draw: int) -> Drawn:
-        return self.packed(self.weighted.weights.draw(self.constants, seed, draw))
+        return self.pack(self.weighted.weights.draw(self.constants, seed, draw))
 
-    def packed(self, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def pack(self, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Codes as the kernel reads them, and biases with what the shift of the bytes adds."""
         first = drawn["weight"] if "weight" in drawn else drawn["mean"]
         if "mean" in drawn and self._mean is None:
             # the same in every draw.
-            self._mean = self._laid_out(first)
-        weight = self._laid_out(first) if self._mean is None else self._mean
-        found = {"weight": weight, "bias": self._shifted(first, drawn["bias"])}
+            self._mean = self._lay_out(first)
+        weight = self._lay_out(first) if self._mean is None else self._mean
+        found = {"weight": weight, "bias": self._shift_bias(first, drawn["bias"])}
         if "noise" in drawn:
             none = torch.zeros_like(drawn["bias"])
             found |= {
-                "noise": self._laid_out(drawn["noise"]),
-                "noise_bias": self._shifted(drawn["noise"], none),
+                "noise": self._lay_out(drawn["noise"]),
+                "noise_bias": self._shift_bias(drawn["noise"], none),
             }
         return found
 
@@ -178,7 +178,7 @@ class Products(Kernel):
                 num_warps=8 if shape.columns == _MOST_COLUMNS else 4,
             )
 
-    def _laid_out(self, codes: Tensor) -> Tensor:
+    def _lay_out(self, codes: Tensor) -> Tensor:
         """int8 (output channels, taps, input channels), with zeros behind both kinds of channels."""
         shape = self.geometry
         taps = math.prod(shape.kernel)
@@ -187,7 +187,7 @@ class Products(Kernel):
         held[: shape.out_channels, :, : shape.channels] = by_tap
         return held
 
-    def _shifted(self, codes: Tensor, bias: Tensor) -> Tensor:
+    def _shift_bias(self, codes: Tensor, bias: Tensor) -> Tensor:
         """``b + (128 − Z) Σ w``, int64 for each column."""
         more = codes.long().flatten(1).sum(1) * (_MIDDLE - self.grids.zeros[0])
         return self._by_channel(bias.long() + more)

@@ -28,7 +28,7 @@ from qbayes.lab.study.spec.sections import (
 )
 from qbayes.lab.study.store.table import CANDIDATE, CHOSEN
 from qbayes.metrics import Scores
-from qbayes.metrics.scores import written
+from qbayes.metrics.scores import to_json_numbers
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.provenance import provenance
 from qbayes.tasks import Task
@@ -91,7 +91,7 @@ def measured_row(
     return {
         **identity(run),
         **ran,
-        **written(found.flat()),
+        **to_json_numbers(found.flat()),
         **_size(deployed),
         **(weight_spread(deployed) if isinstance(deployed, NetworkPosterior) and as_trained else {}),
         "test_rows": found.meta["rows"],

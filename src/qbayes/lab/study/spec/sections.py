@@ -16,7 +16,7 @@ from qbayes.methods.base import DEFAULT
 from qbayes.metrics.choice import check_count
 from qbayes.networks import NETWORKS
 from qbayes.noise import check_seed
-from qbayes.options import check_names, options_of, renamed
+from qbayes.options import check_names, options_of, refuse_old_name
 from qbayes.quant.finetune.checks import check_keeps
 from qbayes.quant.finetune.fine_tuning import AnyTask, FineTuning
 from qbayes.quant.mixed.costs import KINDS
@@ -63,7 +63,7 @@ _NOT_OPTIONS = ("input_shape", "outputs", "kind")
 def check_section(name: str, value: Any) -> None:
     """Raise BadInput unless ``value`` can stand under ``[run]`` as ``name``."""
     if name not in SECTIONS:
-        raise renamed(name, SECTIONS) or unknown_name("key of [run]", name, SECTIONS)
+        raise refuse_old_name(name, SECTIONS) or unknown_name("key of [run]", name, SECTIONS)
     SECTIONS[name](value)
 
 

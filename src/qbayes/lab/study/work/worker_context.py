@@ -34,7 +34,7 @@ from qbayes.posterior.storage.weights_header import Damaged
 from qbayes.provenance import provenance, versions
 from qbayes.quant.finetune.job import FINE_TUNED, QUANTISED
 from qbayes.quant.lower import lower
-from qbayes.quant.prepare import requantised
+from qbayes.quant.prepare import prepare_again
 from qbayes.training.checkpoint import BadCheckpoint
 
 PROGRAM = "program.qbayes"
@@ -140,7 +140,7 @@ class Workplace:
 
     def posterior(self, stage: str, key: str, run: Mapping[str, Any]) -> NetworkPosterior:
         """The float or the quantised posterior that is kept there, of the network that ``run`` names."""
-        wrap = requantised if stage == "quantised" else None
+        wrap = prepare_again if stage == "quantised" else None
         try:
             return load_posterior(self.store.stage(stage, key), self._network(run), wrap)
         except Damaged as error:
