@@ -286,7 +286,7 @@ def poisoned(posterior: qb.NetworkPosterior, name: str) -> qb.NetworkPosterior:
 BAD: dict[str, tuple[Callable[[Any, qb.Task], Any], str]] = {
     "quantised before": (lambda p, t: quantize(quantize(p, t), t), "W8A8"),
     "no posterior": (lambda p, t: quantize(p.network, t), "Sequential"),
-    "no task": (lambda p, t: quantize(p, "digits"), "str"),
+    "no task": (lambda p, t: quantize(p, 3), "int"),
     "another task": (lambda p, t: quantize(p, curve()), "inputs"),
     "an unknown epoch": (lambda p, t: quantize(p, t, keep="first"), "first"),
     "no validation rows": (lambda p, t: quantize(p, blobs(validation=False), keep="best"), "validation"),

@@ -126,7 +126,7 @@ def test_noise_has_the_bits_that_each_network_draws_alone(monkeypatch: pytest.Mo
                 stacked.extend(tensor.clone() for tensor in drawn)  # noqa: B023
                 return drawn
 
-            patch.setattr(TrainingNoise, "drawn", noted)
+            patch.setattr(TrainingNoise, "draw", noted)
             together(jobs)
         # what the probe of two rows drew comes first.
         stacked = [tensor for tensor in stacked if tensor.shape[:2] != (2, 2)]
