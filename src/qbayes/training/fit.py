@@ -140,9 +140,26 @@ def make_posterior(
 
 
 def attach(network: nn.Module, method: Method, example: Tensor | None = None) -> nn.Module:
-    """A new module with the method's randomness; its ``.attachment`` says what became stochastic.
+    """A new module with the method's randomness, for a training loop of one's own.
 
-    With ``example`` (a batch of network inputs) layers are taken in the order they run, else as registered.
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> module = qb.attach(qb.network("mlp", task), qb.method("mcd"), task.example())
+        >>> len(module.attachment.sites)
+        3
+
+    Args:
+        network: The plain network; it stays as it is.
+        method: Where randomness stands.
+        example: A batch of network inputs. With it layers are taken in the order they run, and a module with
+            sites is run once; by default they are taken as registered.
+
+    Returns:
+        The module; its ``attachment`` says what became stochastic and what was left alone.
+
+    Raises:
+        BadInput: Nothing can be trained or made stochastic, or the module fails on the example.
     """
     _check_method(method)
     module, attachment = method.attach(network, example)
