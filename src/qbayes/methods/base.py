@@ -140,8 +140,7 @@ class Method(ABC):
 
         Args:
             network: The plain network; it is not changed.
-            example: A batch of network inputs, by which layers are taken in the order they run. None: in the
-                order in which they are registered.
+            example: A batch of network inputs: layers are taken in the order they run, else as registered.
 
         Returns:
             The sites, and the layers that are left alone with the reason.
@@ -289,8 +288,10 @@ def make_method(name: str, **options: Any) -> Method:
 
     Args:
         name: ``pointwise``, ``mcd``, ``bbb`` or ``sghmc``.
-        **options: Options of the method. What is not given has the default of its field; ``recipe`` has
-            values for a task.
+        **options: Its options; by default those of its fields. ``recipe`` has values for a task.
+
+    Returns:
+        The method, a frozen value.
 
     Raises:
         BadInput: The name or an option is unknown, or a value is of another type or out of range.

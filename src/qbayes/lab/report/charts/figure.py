@@ -25,8 +25,8 @@ class Figure(ABC):
     a switch of every other choice. ``same_y``: panels side by side share their y axis.
 
     Example:
-        >>> "error_by_bits" in FIGURES
-        True
+        >>> FIGURES["weight_bits"]().title
+        'Over weight bits'
     """
 
     name: ClassVar[str]
