@@ -14,13 +14,16 @@ import pytest
 
 import qbayes
 from qbayes import api
-from qbayes.export.base import Target
+from qbayes.export.base import TARGETS, Target
 from qbayes.integer.backends.base import Backend
 from qbayes.integer.ops.base import Op
 from qbayes.lab.report.charts.figure import Figure
 from qbayes.lab.study.executors.base import Executor
+from qbayes.methods import METHODS
+from qbayes.networks import NETWORKS
 from qbayes.networks.base import Network
 from qbayes.quant.observers.base import RangeRule
+from qbayes.registry import Registry
 from qbayes.tasks.dataset import Dataset
 
 SRC = Path(qbayes.__file__).resolve().parent
@@ -28,6 +31,8 @@ SRC = Path(qbayes.__file__).resolve().parent
 BASES = (Backend, Dataset, Executor, Figure, Network, Op, RangeRule, Target)
 PUBLIC: dict[str, Any] = {name: getattr(api, name) for name in api.__all__}
 DOCUMENTED = PUBLIC | {base.__name__: base for base in BASES}
+# whose options are the ``**options`` of ``qb.method``, ``qb.network`` and ``make_target``.
+WITH_OPTIONS = (METHODS, NETWORKS, TARGETS)
 HEADING = re.compile(r"^(\w+):$")
 ENTRY = re.compile(r"^    \*{0,2}(\w+): \S")
 
@@ -113,6 +118,12 @@ def undocumented(name: str, subject: Any) -> list[str]:
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_public_names_are_documented(name: str) -> None:
     assert undocumented(name, DOCUMENTED[name]) == []
+
+
+@pytest.mark.parametrize("registry", WITH_OPTIONS, ids=lambda registry: registry.kind)
+def test_options_by_name_are_documented(registry: Registry[Any]) -> None:
+    texts = {name: inspect.getdoc(registry[name]) or "" for name in registry}
+    assert [wrong for name in registry for wrong in wrong_text(name, registry[name], texts[name])] == []
 
 
 def explain_all(rate: float, *names: str, depth: int = 1) -> float:
