@@ -83,7 +83,7 @@ class Task:
         fingerprint: A sha256 of the data, the splits and the options.
         provenance: Where all this came from, as JSON.
         source: Gives the rows in raw units.
-        augment: A function that varies a batch of training inputs in raw units; None by default.
+        augment: Varies a batch of training inputs in raw units; None by default.
     """
 
     name: str
@@ -210,8 +210,6 @@ class Task:
     ) -> "Task":
         """A task from arrays, lists or tensors ``(rows, *any_shape)``.
 
-        uint8 images ``(rows, channels, height, width)`` have the range 0 … 255 and all shifts.
-
         Example:
             >>> import numpy as np, qbayes as qb
             >>> x = np.random.default_rng(0).normal(size=(100, 3))
@@ -230,11 +228,12 @@ class Task:
             validation: The share of the training rows that is taken out for validation; 0, none, by default.
             x_confusion: Inputs that belong to none of the classes; none by default.
             confusion_name: Their name, ``confusion`` by default.
-            labels: Names of the classes, or of the targets; the classes' numbers by default.
-            standardize: True fits the scale on the training rows that remain; False takes none; a
-                ``Standardize`` is taken for the inputs.
-            input_range: The raw ``(black, white)`` levels of images in float.
-            shifts: Names of the shifts to score; by default all where images have a range.
+            labels: Names of the classes, or of the targets; by default the classes' numbers, or none.
+            standardize: True fits the scales of inputs and regression targets on the training rows that
+                remain; False takes none; a ``Standardize`` is that of the inputs.
+            input_range: The raw ``(black, white)`` levels of images ``(rows, channels, height, width)``; by
+                default 0 … 255 for uint8, and none for float.
+            shifts: Names of the shifts to score; by default all for images with a range, and none otherwise.
             augment: Varies a batch of training inputs in raw units; None by default.
             name: The task's name.
             seed: Decides which rows become validation rows.
@@ -293,8 +292,8 @@ class Task:
             splits: The splits that the factory has; ``train`` must be among them.
             classes: The number of classes.
             rows: The exact number of training rows.
-            standardize: As in ``from_arrays``.
-            target: The scale of regression targets.
+            standardize: As in ``from_arrays``, for the inputs alone.
+            target: The scale of regression targets; by default it is fitted.
             labels: As in ``from_arrays``.
             confusion_name: Says that ``factory("confusion", 0)`` gives batches of inputs; None: there are
                 none.

@@ -76,6 +76,11 @@ def fit(
 
     Returns:
         A posterior with one member for each chain, or more where the method keeps several states.
+
+    Raises:
+        BadInput: An argument is of another kind or out of range, or the network does not fit the task.
+        RunFailed: The loss diverges, or a number is not finite.
+        Interrupted: It was stopped and left a checkpoint.
     """
     if isinstance(task, Task):
         network, method = named_network(network, task), named_method(method, task)

@@ -80,7 +80,7 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
 def save_posterior(posterior: NetworkPosterior, folder: str | Path, *, overwrite: bool = False) -> Path:
     """Write a posterior to a folder; it is bit-equal when read back by ``load_posterior``.
 
-    Both files are replaced together: a reader sees the old posterior or the new one.
+    Both files are written, or none.
 
     Example:
         >>> import tempfile, qbayes as qb

@@ -147,7 +147,7 @@ def assign_bits(
             overrides, which stay as they are. By default it is the one that the budget names, or W8A8.
         widths: The numbers of bits to choose from; 2 … 8 by default.
         rows: Rows that are measured on.
-        draws: Draws of each row, of as many members.
+        draws: Draws of each row; they are spread over the members.
         doubt: The weight of what becomes of the draws beside what becomes of their mean; 1 by default.
         seed: Key of the draws' noise, and of the choice among training rows.
         device: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, …
