@@ -48,8 +48,8 @@ class Posterior(ABC):
     ) -> Predictive:
         """The predictive distribution of each row from a number of draws.
 
-        The noise of a row is keyed by (seed, draw, site, ``first_row`` + its index in ``x``), so that the
-        answer does not depend on the batch it came in.
+        The noise of a row is keyed by (seed, draw, site, ``first_row`` + its index in ``x``). The answer does
+        not depend on the batch that a row came in.
 
         Args:
             x: Raw inputs ``(rows, *input_shape)``: a tensor, an array or lists.

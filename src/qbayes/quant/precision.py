@@ -65,9 +65,10 @@ class Precision:
         weight_range: The rule that finds the range of weights: ``lsq`` by default (learned).
         activation_range: The rule for activations; ``lsq`` by default.
         input: Bits of the network's input. ``"auto"``, the default, is 8 for a classifier and 16 for a
-            regression; None follows ``activation``. More than 8 are given only where weighted layers alone
-            read the input, if need be through reshapes, permutations and slices, and where the sums of all of
-            them fit 32 bits whatever their weights (129 inputs an output at W8). Another input has 8 then.
+            regression; None follows ``activation``. An input has more than 8 bits only where weighted layers
+            alone read it; reshapes, permutations and slices may stand between. The sums of these layers must
+            also fit 32 bits whatever their weights (129 inputs an output at W8). Any other input has 8 bits
+            then.
         output: Bits of the heads; ``"auto"``, the default, and None as for ``input``. More than 8 are given
             only to heads that come from a weighted layer and that nothing else reads. Other heads have 8
             then.

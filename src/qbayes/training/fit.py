@@ -60,8 +60,8 @@ def fit(
         1
 
     Args:
-        network: A name (``"lenet"``), a table with a name and options, a module, whose weights are where
-            training starts, or a function that makes a module (called under the seed).
+        network: A name (``"lenet"``), a table with a name and options, a module, or a function that makes a
+            module (called under the seed). Training starts at the weights of a module.
         task: The rows, and what is to be predicted.
         method: A name (``"mcd"``), which stands for the method's preset for this task; a table with a name
             and options; or a ``Method``.
