@@ -255,12 +255,10 @@ class Method(ABC):
         """The preset for a task: by its name, its family (``uci`` of ``uci/yacht``), or its kind.
 
         Args:
-            preset: ``default``, or a file of hyper-parameters by name, such as ``paper``.
+            preset: ``default``, or a file of hyper-parameters such as ``paper``; refused if it lacks the
+                task.
             task: The task's name.
             kind: ``classification`` or ``regression``.
-
-        Raises:
-            BadInput: The preset is unknown, or has nothing for the task.
         """
         family, every = task.split("/", maxsplit=1)[0], cls.all_presets()
         for key in (f"{preset}/{task}", f"{preset}/{family}", f"{preset}/{kind}"):
