@@ -74,5 +74,29 @@ __all__ = [
 
 
 def load_posterior(folder: str | Path, network: nn.Module | None = None) -> NetworkPosterior:
-    """Read a saved posterior, float or quantised; one's own ``network`` is given here, ours are rebuilt."""
+    """Read a saved posterior, float or quantised.
+
+    Nothing in the folder is unpickled or imported.
+
+    Example:
+        >>> import tempfile, qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     read = qb.load_posterior(qb.save_posterior(posterior, f"{folder}/mcd"))
+        >>> len(read.members), read.signature.task
+        (1, 'digits')
+
+    Args:
+        folder: The folder that ``save_posterior`` wrote.
+        network: For a network of one's own, the plain module of the same structure; its weights do not
+            matter. By default one of our networks is built again from what the folder records.
+
+    Returns:
+        A posterior, equal to the one that was saved.
+
+    Raises:
+        BadFile: A file is missing, damaged, or of another version.
+        BadInput: The weights do not fit the network, or a network of one's own was not given.
+    """
     return _load_posterior(folder, REBUILT if network is None else network, prepare_again)

@@ -28,6 +28,10 @@ class Target(ABC):
     """A form in which programs leave the library.
 
     A registered target is a frozen dataclass: its fields are what a user may choose.
+
+    Example:
+        >>> "linear" in make_target("onnx", draws=5).ops()
+        True
     """
 
     summary: ClassVar[str]
@@ -39,7 +43,20 @@ class Target(ABC):
 
     @abstractmethod
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
-        """Write the program to ``place``; ``overwrite`` may replace what an earlier export left there."""
+        """Write the program to a place.
+
+        Args:
+            program: The program.
+            place: A file or a folder, as the target has it.
+            overwrite: Whether it may replace what an earlier export left there; it may not by default.
+
+        Returns:
+            The files, facts for machines, and lines that tell people the same.
+
+        Raises:
+            BadInput: The program has an op that the target lacks.
+            BadFile: The place cannot take the files.
+        """
 
 
 TARGETS: Registry[type[Target]] = Registry("export target", "qbayes.export.targets")

@@ -16,7 +16,26 @@ from qbayes.posterior.predictive import Predictive, predictive_from_outputs
 
 
 class ProgramPosterior(Posterior):
-    """A program and the backend that runs it. Answers are bit-equal for any ``batch_size``."""
+    """A program and the backend that runs it. Answers are bit-equal for any ``batch_size``.
+
+    ``load`` makes it.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> program = qb.lower(qb.quantize(posterior, task, "W4A4", qb.FineTuning(epochs=0)))
+        >>> deployed = qb.load(program, backend="reference")
+        >>> x, _ = next(iter(task.batches("test", 8)))
+        >>> tuple(deployed.outputs(x, draws=4).shape)
+        (4, 8, 10)
+
+    Args:
+        program: The integer network.
+        backend: What runs its ops, made for this program.
+        frozen_draws: Draws of Gaussian layers whose packed weights are kept for later calls; 0, none, by
+            default.
+    """
 
     def __init__(self, program: Program, backend: Backend, *, frozen_draws: int = 0) -> None:
         self.program = program
@@ -27,6 +46,7 @@ class ProgramPosterior(Posterior):
 
     @property
     def device(self) -> torch.device:
+        """The device on which the backend runs."""
         return self.backend.device
 
     @property
@@ -42,7 +62,19 @@ class ProgramPosterior(Posterior):
     def outputs(
         self, x: Tensor, draws: int, seed: int = 0, first_row: int = 0, batch_size: int | None = None
     ) -> Outputs:
-        """The network's outputs ``(draws, rows, …)`` in network units, as its own forward would name them."""
+        """The network's outputs in network units, as its own forward would name them.
+
+        Args:
+            x: Raw inputs ``(rows, *input_shape)``, as a tensor.
+            draws: Draws from the posterior.
+            seed: Key of the noise.
+            first_row: Number of the first row, for inputs that come in parts.
+            batch_size: Rows that are computed at once; it bounds memory only. By default as many as suit the
+                device.
+
+        Returns:
+            A tensor ``(draws, rows, …)``, or one for each head by name.
+        """
         heads = self.interpreter.outputs(x, draws, seed, first_row, batch_size)
         if set(heads) == {""} and not self.program.constant_heads:
             return heads[""]
@@ -65,9 +97,30 @@ def load(
 ) -> ProgramPosterior:
     """A program, or the file of one, ready to predict.
 
-    ``backend`` is ``auto``, ``reference``, ``onednn``, ``triton``, ``onnxruntime`` or ``openvino``.
-    ``frozen_draws`` keeps the packed weights of up to that many draws of Gaussian layers for later calls
-    with the same seed: memory for speed, the same answers.
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> program = qb.lower(qb.quantize(posterior, task, "W4A4", qb.FineTuning(epochs=0)))
+        >>> deployed = qb.load(program, backend="reference")
+        >>> deployed.backend.name, str(deployed.device)
+        ('reference', 'cpu')
+
+    Args:
+        program: A ``Program``, or the path of a ``.qbayes`` file.
+        backend: ``reference``, ``onednn``, ``triton``, ``onnxruntime`` or ``openvino``. ``auto`` is
+            ``triton`` on a GPU and ``onednn`` elsewhere, or ``reference`` where that one cannot run the
+            program.
+        frozen_draws: How many draws of Gaussian layers keep their packed weights for later calls with the
+            same seed: memory for speed, the same answers. 0, none, by default.
+        device: Where it runs: ``cpu`` by default, or ``cuda``.
+
+    Returns:
+        A posterior on integers.
+
+    Raises:
+        BadFile: The file is missing, damaged, or of another format.
+        BadInput: The device is not there, or the backend cannot run the program on it.
     """
     if not isinstance(frozen_draws, Integral) or frozen_draws < 0:
         raise BadInput("frozen_draws must be a whole number of at least 0", f"{frozen_draws!r}", "change it")

@@ -107,7 +107,14 @@ class DrawsNoise(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """Base of all methods."""
+    """Base of all methods.
+
+    Example:
+        >>> import qbayes as qb
+        >>> method = qb.method("pointwise", weight_decay=1e-3)
+        >>> method.name, method.collect(epoch=5, epochs=5), method.count_members(epochs=5)
+        ('pointwise', True, 1)
+    """
 
     name: ClassVar[str]
     # options and budgets by ``default/TASK``; a method without any has the defaults of its fields.
@@ -116,17 +123,39 @@ class Method(ABC):
     gaussian: ClassVar[bool] = True
 
     def require(self, holds: bool, option: str, must: str) -> None:
-        """Raise unless an option of this method ``holds``."""
+        """Raise ``BadInput`` unless an option of this method is right.
+
+        Args:
+            holds: Whether it is.
+            option: The option's name.
+            must: What it must be, for the message.
+        """
         if not holds:
             value = getattr(self, option)
             raise BadInput(f"{self.name}: {option} must be {must}", f"{value!r}", f"change {option}")
 
     @abstractmethod
     def plan(self, network: nn.Module, example: Tensor | None) -> Attachment:
-        """Where this method puts randomness on ``network``."""
+        """Where this method puts randomness on a network.
+
+        Args:
+            network: The plain network; it is not changed.
+            example: A batch of network inputs: layers are taken in the order they run, else as registered.
+
+        Returns:
+            The sites, and the layers that are left alone with the reason.
+        """
 
     def attach(self, network: nn.Module, example: Tensor | None = None) -> tuple[nn.Module, Attachment]:
-        """A new module with this method's sites, and what was made stochastic and left alone."""
+        """A new module with this method's sites, and what was made stochastic and left alone.
+
+        Args:
+            network: The plain network; it is not changed.
+            example: As in ``plan``. With it a module with sites is run once, to see that it works.
+
+        Raises:
+            BadInput: Nothing can be trained or made stochastic, or the module fails on the example.
+        """
         attachment = self.plan(network, example)
         trainable(network)
         module = place_sites(network, attachment.sites)
@@ -139,9 +168,17 @@ class Method(ABC):
     def loss(
         self, module: nn.Module, outputs: Outputs, target: Tensor, likelihood: Likelihood, rows: int
     ) -> Tensor:
-        """Mean negative log-likelihood of the batch: a scalar, or one number a network of a stack.
+        """What training minimises: by default the mean negative log-likelihood of the batch.
 
-        ``rows`` is the number N of training rows, for terms that do not grow with the data.
+        Args:
+            module: The network with its sites, or a stack of networks.
+            outputs: What the module gave for the batch.
+            target: The targets of the batch, in network units.
+            likelihood: How outputs give the probability of a target.
+            rows: The number N of training rows, for terms that do not grow with the data.
+
+        Returns:
+            A scalar, or one number a network of a stack.
         """
         return likelihood.nll(outputs, target).mean(-1)
 
@@ -156,17 +193,32 @@ class Method(ABC):
         epochs: int,
         stacked: bool = False,
     ) -> torch.optim.Optimizer:
-        """The optimiser of this method for ``module``.
+        """The optimiser of this method for a module.
 
-        With ``stacked`` the first axis of every parameter counts independent networks.
+        Args:
+            module: The network with its sites, or a stack of networks.
+            learning_rate: The largest rate; the schedule of the budget lowers it.
+            rows: The number of training rows.
+            steps_per_epoch: Batches in an epoch.
+            epochs: Epochs of the whole training.
+            stacked: Whether the first axis of every parameter counts independent networks.
         """
 
     def collect(self, epoch: int, epochs: int) -> bool:
-        """Whether the state after ``epoch`` (from 1) of ``epochs`` is kept as a member."""
+        """Whether the state after an epoch is kept as a member; by default the last one alone.
+
+        Args:
+            epoch: Number of the epoch that has ended, from 1.
+            epochs: Epochs of the whole training.
+        """
         return epoch == epochs
 
     def count_members(self, epochs: int) -> int:
-        """How many members the posterior of one training of so many epochs has."""
+        """How many members the posterior of one training has.
+
+        Args:
+            epochs: Epochs of the training.
+        """
         return sum(self.collect(epoch, epochs) for epoch in range(1, epochs + 1))
 
     def to_posterior(
@@ -190,6 +242,7 @@ class Method(ABC):
         return module, states
 
     def to_json(self) -> dict[str, Any]:
+        """The method's name and its options, as plain values."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
     @classmethod
@@ -199,7 +252,14 @@ class Method(ABC):
 
     @classmethod
     def preset(cls, preset: str, task: str, kind: str) -> Preset:
-        """The preset for a task: by its name, its family (``uci`` of ``uci/yacht``), or its kind."""
+        """The preset for a task: by its name, its family (``uci`` of ``uci/yacht``), or its kind.
+
+        Args:
+            preset: ``default``, or a file of hyper-parameters such as ``paper``; refused if it lacks the
+                task.
+            task: The task's name.
+            kind: ``classification`` or ``regression``.
+        """
         family, every = task.split("/", maxsplit=1)[0], cls.all_presets()
         for key in (f"{preset}/{task}", f"{preset}/{family}", f"{preset}/{kind}"):
             if key in every:
@@ -217,7 +277,23 @@ class Method(ABC):
 
 
 def make_method(name: str, **options: Any) -> Method:
-    """The method called ``name`` with the given options: ``qb.method("mcd", rate=0.2)``."""
+    """A method by name.
+
+    Example:
+        >>> import qbayes as qb
+        >>> qb.method("mcd", rate=0.2).rate
+        0.2
+
+    Args:
+        name: ``pointwise``, ``mcd``, ``bbb`` or ``sghmc``.
+        **options: Its options; by default those of its fields. ``recipe`` has values for a task.
+
+    Returns:
+        The method, a frozen value.
+
+    Raises:
+        BadInput: The name or an option is unknown, or a value is of another type or out of range.
+    """
     kind = METHODS[name]
     known = {field.name for field in dataclasses.fields(kind)}
     check_names(name, options, known)

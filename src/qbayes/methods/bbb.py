@@ -32,9 +32,21 @@ from qbayes.posterior.sites import Attachment, Site, gaussian_layers
 class BayesByBackprop(Descent):
     """Mean-field variational inference.
 
-    ``start="network"`` puts μ at the network's weights (a trained point network starts there, see
-    ``fit(start=…)``); ``"uniform"`` at U(±0.01), as the paper's. Biases are deterministic unless
-    ``gaussian_bias``.
+    Example:
+        >>> BayesByBackprop(prior_sigma=0.1, kl_weight=0.1).start
+        'network'
+
+    Attributes:
+        prior_sigma: The deviation σ_p of the prior; 1 by default.
+        kl_weight: β, the weight of the KL; 1, the exact bound, by default.
+        sigma_linear: The deviations of linear layers where training starts; 0.02 by default.
+        sigma_conv: Those of convolutions; 0.01 by default.
+        start: ``network``, the default, puts μ at the network's weights (a trained point network starts
+            there, see ``fit(start=…)``); ``uniform`` at U(±0.01), as the paper's.
+        gaussian_bias: Whether biases are Gaussian too; they are deterministic by default.
+        optimizer: ``adam`` (the default), ``adamw`` or ``sgd`` (with Nesterov momentum).
+        weight_decay: It must be 0: the prior takes its place.
+        momentum: The momentum of ``sgd``; 0.9 by default.
     """
 
     name: ClassVar[str] = "bbb"

@@ -35,8 +35,20 @@ def _uci(rate: float) -> Preset:
 class MCDropout(Descent):
     """MC dropout.
 
-    ``rates`` overrides the rate by module name or pattern (``{"conv*": 0.1, "fc": 0}``): 0 takes a mask away,
-    a rate for a layer without a mask puts one before it. ``after`` names modules with a mask behind them.
+    Example:
+        >>> MCDropout(rate=0.2, rates={"conv*": 0.1, "fc": 0}).rates
+        {'conv*': 0.1, 'fc': 0.0}
+
+    Attributes:
+        rate: The share p of activations that a mask drops; 0.1 by default.
+        placement: ``default``: a mask before every layer with weights but the first. ``paper``: where the
+            network's ``paper_masks`` says.
+        rates: Other rates by module name or pattern: 0 takes a mask away, a rate for a layer without a mask
+            puts one before it. None by default.
+        after: Names of modules with a mask behind them; none by default.
+        optimizer: ``adam`` (the default), ``adamw`` or ``sgd`` (with Nesterov momentum).
+        weight_decay: It acts on weights, not on biases and norms; 1e-5 by default.
+        momentum: The momentum of ``sgd``; 0.9 by default.
     """
 
     name: ClassVar[str] = "mcd"

@@ -21,7 +21,17 @@ from qbayes.posterior.sites import Attachment
 @METHODS.register("pointwise")
 @dataclass(frozen=True, kw_only=True)
 class Pointwise(Descent):
-    """Maximum a posteriori with weight decay as the prior."""
+    """Maximum a posteriori with weight decay as the prior.
+
+    Example:
+        >>> Pointwise(weight_decay=1e-3).to_json()["weight_decay"]
+        0.001
+
+    Attributes:
+        optimizer: ``adam`` (the default), ``adamw`` or ``sgd`` (with Nesterov momentum).
+        weight_decay: λ; it acts on weights, not on biases and norms; 1e-4 by default.
+        momentum: The momentum of ``sgd``; 0.9 by default.
+    """
 
     name: ClassVar[str] = "pointwise"
     gaussian: ClassVar[bool] = False

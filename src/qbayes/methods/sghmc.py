@@ -223,10 +223,23 @@ def _gamma_(shape: Tensor) -> Tensor:
 @METHODS.register("sghmc")
 @dataclass(frozen=True, kw_only=True)
 class SGHMCMethod(Method):
-    """Members from one chain of SGHMC: ``members`` states, every ``every`` epochs, up to the last epoch.
+    """Members from one chain of SGHMC: kept every few epochs, up to the last epoch.
 
-    ``burn_in`` is in epochs (None: until the first member). ``likelihood_weight`` above 1 sharpens the
-    likelihood (a cold posterior); ``temperature`` scales the injected noise.
+    Example:
+        >>> method = SGHMCMethod(members=3, every=2)
+        >>> [epoch for epoch in range(1, 11) if method.collect(epoch, 10)]
+        [6, 8, 10]
+
+    Attributes:
+        members: How many states are kept; 20 by default.
+        every: Epochs from one to the next; 2 by default.
+        burn_in: Epochs in which the sampler adapts V̂; None, the default: until the first member.
+        friction: C; 0.05 by default.
+        resample_momentum: Steps after which the momentum is drawn anew; 50 by default, 0: never.
+        resample_prior: Steps after which the prior precision λ is drawn anew; 100 by default, 0: never.
+        prior_precision: λ where it is never drawn anew; 100 by default.
+        likelihood_weight: Above 1 it sharpens the likelihood (a cold posterior); 1 by default.
+        temperature: T, which scales the injected noise; 1 by default.
     """
 
     name: ClassVar[str] = "sghmc"

@@ -41,7 +41,7 @@ def choose_rows(there: int, rows: int) -> Tensor:
     """The indices of ``rows`` of ``there`` rows, sorted.
 
     Example:
-        >>> from qbayes.metrics.choice import chosen
+        >>> from qbayes.metrics.choice import choose_rows
         >>> set(chosen(100, 3).tolist()) <= set(chosen(100, 10).tolist())
         True
 

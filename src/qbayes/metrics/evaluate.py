@@ -83,14 +83,21 @@ def evaluate(
         batch_size: Rows that are predicted at once.
         split: ``train``, ``validation`` or ``test``.
         shifts: Whether the task's shifts are scored.
-        confusion: Whether the task's confusion data are scored.
-        shift_rows: How many rows of the split are shifted, in a fixed choice that is the same in every
-            run; all of them where it is not given. ``Scores.unshifted`` then holds the scores of these rows
+        confusion: Whether the task's confusion data are scored, where it has any.
+        shift_rows: How many rows of the split are shifted, in a fixed choice that is the same in every run;
+            all of them where it is not given. ``Scores.unshifted`` then holds the scores of these rows
             without a shift, with the noise that they have under every shift.
         ood_rows: How many confusion rows are scored, in such a choice; all of them where it is not given.
-        meta: Added to what the scores record about themselves.
+        meta: Added to what the scores record about themselves; nothing by default.
         each_row: Takes what was found for every clean row (float32; ``correct`` is uint8) and confusion row,
-            for intervals by resampling.
+            for intervals by resampling; None by default.
+
+    Returns:
+        The scores. ``Scores.flat`` gives them by one name a number.
+
+    Raises:
+        BadInput: The task does not fit the posterior, or has fewer rows than are asked for.
+        RunFailed: A prediction is not finite.
     """
     if not all(isinstance(count, Integral) and count >= 1 for count in (draws, batch_size)):
         raise BadInput(

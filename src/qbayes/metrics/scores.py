@@ -88,9 +88,19 @@ def with_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 class Scores:
     """Scores of one posterior on one task: shares from 0 to 1, nats, and the units of the targets.
 
-    ``shifted[shift][level]`` holds the scores at level 1 … 5; ``confusion`` those of telling test from
-    confusion data; ``meta`` what was evaluated and how (task, split, rows, draws, seed, versions, …).
-    ``unshifted`` is there where not all rows were shifted: the scores of those that were, without a shift.
+    Example:
+        >>> import qbayes as qb
+        >>> scores = qb.Scores(clean={"error": 0.1}, shifted={"rotation": {1: {"error": 0.2}}})
+        >>> scores.flat()
+        {'error': 0.1, 'rotation/1/error': 0.2}
+
+    Attributes:
+        clean: Scores of the split as it is, by metric.
+        shifted: Scores by shift, level (1 … 5) and metric; none by default.
+        confusion: Scores of telling test from confusion data; none by default.
+        meta: What was evaluated and how: task, split, rows, draws, seed, versions, …
+        unshifted: Scores, without a shift, of those rows that were shifted. It is there where not all rows
+            were.
     """
 
     clean: Numbers
@@ -112,6 +122,7 @@ class Scores:
         return self.clean | shifted | unshifted | confusion
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values; "inf", "-inf" and "nan" stand for numbers that are not finite."""
         return {
             "clean": to_json_numbers(self.clean),
             "shifted": {
@@ -125,6 +136,14 @@ class Scores:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Scores":
+        """The scores that ``to_json`` described.
+
+        Args:
+            data: What ``to_json`` gave.
+
+        Raises:
+            BadInput: A part is missing or is no number.
+        """
         try:
             return cls(
                 clean=_read(data["clean"]),

@@ -24,6 +24,12 @@ class Network(nn.Module):
     - regression, ``noise="constant"``: the mean alone; one noise for all rows is learned outside.
 
     ``paper_masks`` names the places of the paper's dropout: ``after:<module>`` or ``before:<module>``.
+
+    Example:
+        >>> network = Network()
+        >>> network.add_heads(4, (10,), "classification", "row", bias=True)
+        >>> tuple(network.answer(torch.zeros(2, 4)).shape)
+        (2, 10)
     """
 
     paper_masks: tuple[str, ...]
@@ -31,7 +37,18 @@ class Network(nn.Module):
     def add_heads(
         self, features: int, outputs: tuple[int, ...], kind: Kind, noise: Noise, bias: bool
     ) -> None:
-        """Make the head layers, each reading ``features`` numbers a row."""
+        """Make the head layers.
+
+        Args:
+            features: Numbers that each head reads of a row.
+            outputs: The number of classes, or the shape of the targets.
+            kind: ``classification`` or ``regression``.
+            noise: For a regression: ``row`` makes a head of the noise, ``constant`` makes none.
+            bias: Whether the heads have a bias.
+
+        Raises:
+            BadInput: ``kind`` or ``noise`` is unknown, or a classifier's ``outputs`` is not one number.
+        """
         check_choice("kind of task", kind, ("classification", "regression"))
         check_choice("noise option", noise, ("row", "constant"))
         if kind == "classification" and len(outputs) != 1:
@@ -45,7 +62,11 @@ class Network(nn.Module):
             self.add_module(head, nn.Linear(features, math.prod(outputs), bias=bias))
 
     def answer(self, z: Tensor) -> Tensor | dict[str, Tensor]:
-        """The heads' outputs for features ``z``."""
+        """The heads' outputs: one tensor, or a dict where there are several heads.
+
+        Args:
+            z: Features, ``(rows, features)``.
+        """
         answers = {head: self._reshape(self.get_submodule(head)(z)) for head in self.heads}
         return answers if len(answers) > 1 else answers[self.heads[0]]
 

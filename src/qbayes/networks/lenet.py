@@ -13,10 +13,18 @@ Style = Literal["paper", "relu"]
 
 @NETWORKS.register("lenet")
 class LeNet(Network):
-    """``style="paper"``: no biases and no ReLU behind the convolutions; ``"relu"``: both.
+    """LeNet-5 with or without biases and ReLU behind its convolutions.
 
-    The paper's network has 1,255,500 weights for 1×28×28 inputs and 10 classes. Heads of a regression
-    always have a bias: without one, a mean could not leave 0 where the features vanish.
+    The paper's network has 1,255,500 weights for 1×28×28 inputs and 10 classes. Heads of a regression always
+    have a bias: without one, a mean could not leave 0 where the features vanish.
+
+    Args:
+        input_shape: The shape of one row, without the batch.
+        outputs: The number of classes, or the shape of the targets, as a tuple.
+        kind: ``classification`` by default, or ``regression``.
+        style: ``paper``, the default: no biases and no ReLU behind the convolutions; ``relu``: both.
+        noise: For a regression: ``row``, the default, has a head for the noise of each row; ``constant`` has
+            none, and one noise is learned outside.
     """
 
     paper_masks = ("after:features.conv1", "after:features.conv2", "before:logits")

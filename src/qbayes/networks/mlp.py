@@ -17,6 +17,15 @@ class MLP(Network):
     """Inputs of any shape are flattened; ``hidden=()`` gives a linear model.
 
     Layers are called ``hidden.0``, ``hidden.1``, … and ``logits``, or ``mean`` and ``log_variance``.
+
+    Args:
+        input_shape: The shape of one row, without the batch.
+        outputs: The number of classes, or the shape of the targets, as a tuple.
+        kind: ``classification`` by default, or ``regression``.
+        hidden: The widths of the hidden layers; three of 100 by default.
+        activation: The function behind each of them; ``relu`` by default.
+        noise: For a regression: ``row``, the default, has a head for the noise of each row; ``constant`` has
+            none, and one noise is learned outside.
     """
 
     def __init__(

@@ -13,10 +13,18 @@ _LARGEST_WIDTH = 1 << 16
 
 @NETWORKS.register("resnet18")
 class ResNet18(Network):
-    """``width`` is the stem's number of channels; the stages have 1, 2, 4 and 8 times as many.
+    """A stem and four stages, which have 1, 2, 4 and 8 times as many channels as the stem.
 
     ``"slim"`` (24, the paper's) has 1,575,192 parameters for RGB and 10 classes, ``"standard"`` (64) has
     11,173,952. The last layer has no bias, except in regression.
+
+    Args:
+        input_shape: The shape of one row, without the batch.
+        outputs: The number of classes, or the shape of the targets, as a tuple.
+        kind: ``classification`` by default, or ``regression``.
+        width: The stem's number of channels, or ``slim``, the default, or ``standard``.
+        noise: For a regression: ``row``, the default, has a head for the noise of each row; ``constant`` has
+            none, and one noise is learned outside.
     """
 
     def __init__(

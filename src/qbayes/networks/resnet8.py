@@ -16,6 +16,13 @@ class ResNet8(Network):
     For RGB and 10 classes it has 78,042 parameters: 77,360 weights, 672 numbers of batch norms and 10 biases.
     A 32×32 image takes 12,501,632 multiplications. A batch norm stands behind every convolution, also those
     of the shortcuts, and takes the place of its bias: folded, the network is MLPerf Tiny's.
+
+    Args:
+        input_shape: The shape of one row, without the batch.
+        outputs: The number of classes, or the shape of the targets, as a tuple.
+        kind: ``classification`` by default, or ``regression``.
+        noise: For a regression: ``row``, the default, has a head for the noise of each row; ``constant`` has
+            none, and one noise is learned outside.
     """
 
     def __init__(

@@ -22,7 +22,18 @@ T = TypeVar("T", bound="NetworkPosterior")
 
 
 class Posterior(ABC):
-    """Answers with the predictive distribution of raw inputs, in the task's units."""
+    """Answers with the predictive distribution of raw inputs, in the task's units.
+
+    It is float, fake-quantised or on integers: ``fit``, ``quantize`` and ``load`` give one.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> x, _ = next(iter(task.batches("test", 8)))
+        >>> posterior.predict(x, draws=4)
+        CategoricalPredictive(4 draws, 8 rows of shape (10,))
+    """
 
     signature: Signature
 
@@ -35,10 +46,24 @@ class Posterior(ABC):
         first_row: int = 0,
         batch_size: int | None = None,
     ) -> Predictive:
-        """The predictive distribution of each row of ``x`` from ``draws`` draws.
+        """The predictive distribution of each row from a number of draws.
 
-        The noise of a row is keyed by (seed, draw, site, ``first_row`` + its index in ``x``), so that the
-        answer does not depend on the batch it came in. ``batch_size`` bounds memory only.
+        The noise of a row is keyed by (seed, draw, site, ``first_row`` + its index in ``x``). The answer does
+        not depend on the batch that a row came in.
+
+        Args:
+            x: Raw inputs ``(rows, *input_shape)``: a tensor, an array or lists.
+            draws: Draws from the posterior.
+            seed: Key of the noise. The same seed gives the same answer.
+            first_row: Number of the first row, for inputs that come in parts.
+            batch_size: Rows that are computed at once; it bounds memory only. By default as many as suit the
+                device.
+
+        Returns:
+            A ``Predictive`` with one answer a row.
+
+        Raises:
+            BadInput: The inputs have another shape or are not finite, or a number is out of range.
         """
         rows = check_inputs(x, self.signature)
         seed = noise.check_seed(seed)
@@ -72,8 +97,14 @@ class Posterior(ABC):
     ) -> "NetworkPosterior":
         """A posterior from a network trained in one's own loop.
 
-        ``network`` is what ``qb.attach`` returned, trained; ``members`` its collected states (its own state
-        if not given); ``signature`` usually ``task.signature``.
+        Args:
+            network: What ``qb.attach`` returned, trained.
+            signature: Usually ``task.signature``.
+            members: The states that were collected; by default the network's own state alone.
+            provenance: What the posterior records of its making, as JSON; nothing by default.
+
+        Returns:
+            A float posterior.
         """
         states = [network.state_dict()] if members is None else list(members)
         return _of_networks[0](network, states, signature, provenance=dict(provenance or {}))

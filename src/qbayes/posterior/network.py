@@ -46,8 +46,28 @@ _WEIGHTS_AT_ONCE = 1 << 25
 class NetworkPosterior(Posterior):
     """A network with sites and one or more members, in float or fake-quantised.
 
-    ``quantised`` is the precision of a fake-quantised one, as JSON; its ``sites`` are then those of the float
-    network that it was made from.
+    ``fit``, ``quantize`` and ``Posterior.from_trained`` make it. The network that is given stays as it is.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "pointwise", qb.Budget(epochs=1), chains=2)
+        >>> len(posterior.members), posterior.is_stochastic
+        (2, False)
+
+    Args:
+        network: The module with its sites; all members have its structure.
+        members: A state of the network for each member.
+        signature: Input shape, input and target scale, likelihood and labels.
+        architecture: How one of our networks is built again, as JSON. None: who loads the posterior must give
+            the network.
+        provenance: What is recorded of its making, as JSON; nothing by default.
+        sites: The sites of the float network; by default those that stand on ``network``.
+        quantised: The precision of a fake-quantised one, as JSON; None, float, by default. Its ``sites`` are
+            then those of the float network that it was made from.
+
+    Raises:
+        BadInput: There is no member, or the network cannot be copied.
     """
 
     def __init__(
@@ -106,6 +126,7 @@ class NetworkPosterior(Posterior):
 
     @property
     def device(self) -> torch.device:
+        """The device on which it predicts; answers come back on the CPU."""
         return next((value.device for value in self.network.state_dict().values()), torch.device("cpu"))
 
     @property
@@ -114,7 +135,11 @@ class NetworkPosterior(Posterior):
         return next(stochastic_layers(self.network), None) is not None
 
     def to(self, device: torch.device | str) -> "NetworkPosterior":
-        """This posterior on another device (itself, changed in place, as modules do)."""
+        """This posterior on another device (itself, changed in place, as modules do).
+
+        Args:
+            device: Such as ``cpu`` or ``cuda``.
+        """
         for network in self.networks:
             network.to(device)
         self._lanes.clear()

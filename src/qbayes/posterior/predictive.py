@@ -24,7 +24,20 @@ Columns = dict[str, list[float] | list[str]]
 
 
 class Predictive(ABC):
-    """One answer of ``predict``; results have the type of the outputs, sums run in float64."""
+    """What ``predict`` answers: the outputs of D draws for B rows, and what follows from them.
+
+    Results have the type of the outputs; sums run in float64. Classifiers answer with a
+    ``CategoricalPredictive``, regressions with a ``GaussianPredictive``.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> x, _ = next(iter(task.batches("test", 8)))
+        >>> answer = posterior.predict(x, draws=4)
+        >>> tuple(answer.mean.shape), tuple(answer.entropy.shape), len(answer.rows(slice(3)))
+        ((8, 10), (8,), 3)
+    """
 
     labels: tuple[str, ...]
     # how exact the entropies are, in nats and relative to them.
@@ -82,6 +95,7 @@ class Predictive(ABC):
 
     @property
     def draw_count(self) -> int:
+        """The number of draws, D."""
         return self._fields()[0].shape[0]
 
     def __len__(self) -> int:
@@ -92,15 +106,27 @@ class Predictive(ABC):
         return f"{type(self).__name__}({self.draw_count} draws, {len(self)} rows of shape {shape})"
 
     def rows(self, index: slice | Tensor) -> Self:
-        """The same answer for some of the rows."""
+        """The same answer for some of the rows.
+
+        Args:
+            index: A slice, or a tensor of row numbers or booleans.
+        """
         return self._rebuilt([field[:, index] for field in self._fields()])
 
     def to_cpu(self) -> Self:
+        """The same answer with its tensors on the CPU."""
         return self._rebuilt([field.cpu() for field in self._fields()])
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        """One answer for the rows of all ``parts``, in their order."""
+        """One answer for the rows of all parts, in their order.
+
+        Args:
+            parts: Answers of one posterior with the same number of draws.
+
+        Raises:
+            BadInput: There are no parts, or they differ in kind, draws, shape of a row or labels.
+        """
         if not parts:
             raise BadInput("there must be predictions to join", "an empty sequence", "give at least one")
         forms = {(type(part), part.draw_count, tuple(part.mean.shape[1:]), part.labels) for part in parts}

@@ -25,7 +25,25 @@ from qbayes.quant.network import QuantNetwork, Step
 
 
 def lower(posterior: NetworkPosterior) -> Program:
-    """The integer program of a quantised posterior: the same inputs, answers in the same units."""
+    """The integer program of a quantised posterior: the same inputs, answers in the same units.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> program = qb.lower(qb.quantize(posterior, task, "W4A4", qb.FineTuning(epochs=0)))
+        >>> program.input, len(program.members), program.values["hidden.0"].bits
+        ('input', 1, 4)
+
+    Args:
+        posterior: A quantised posterior, as ``quantize`` gives it.
+
+    Returns:
+        The program, proved to be right.
+
+    Raises:
+        BadInput: The posterior is not quantised, its members differ in structure, or the proof fails.
+    """
     if not isinstance(posterior, NetworkPosterior) or posterior.quantised is None:
         raise BadInput(
             "only a quantised posterior can become a program",

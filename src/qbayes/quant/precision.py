@@ -49,27 +49,42 @@ PAPER: Mapping[str, Any] = {
 class Precision:
     """Bits (2 … 8, of the input and outputs 2 … 16) and grids; a small value that checks itself.
 
-    ``input``, ``output`` and ``sigma`` may be None: they then follow ``activation``, ``activation`` and
-    ``weight``. ``"auto"`` is 8 bits for a classifier, whose pixels are bytes, and 16 for a regression: 255
-    steps over the range of all features, or of a target, show beside a small noise.
+    Example:
+        >>> import qbayes as qb
+        >>> precision = qb.Precision(weight=4, activation=4, overrides={"logits": {"weight": 8}})
+        >>> precision.label, precision.for_layer("logits").weight
+        ('W4A4', 8)
 
-    More than 8 bits have only heads that come from a weighted layer (``Linear``, ``Conv``) and that nothing
-    else reads: rounding 32-bit sums to 16 bits costs nothing. More than 8 bits has the input only where
-    weighted layers alone read it, if need be through reshapes, permutations and slices, and where the sums of
-    all of them fit 32 bits whatever their weights (129 inputs an output at W8). Other heads, and
-    another input, have 8 then.
-
-    ``elementwise_bits`` are those of values that no layer multiplies (``quant.graph.bit_widths``): a
-    branch before it is added, what is averaged, joined or looked up. Where these are not more than
-    ``activation``, or None, all values have the bits of activations.
-
-    ``noise`` are the bits of ε. ``gaussian="keep"`` gives the noise of Gaussian weights an
-    accumulator of its own wherever the weights' grid would lose it; ``"single"`` rounds σ·ε on its own grid
-    and the sum on the weights' (the paper's). ``mask="exact"`` is one bit with 1/(1−p) in the scale;
-    ``"product"`` rounds the mask with the scale of the product (the paper's).
-
-    ``overrides`` maps patterns of layer names (``"head"``, ``"block.*"``) to what differs there; where
-    several match, the later one wins. It is kept as a tuple of pairs, so that a Precision is hashable.
+    Attributes:
+        weight: Bits of weights; 8 by default.
+        activation: Bits of activations; 8 by default.
+        weight_scheme: ``symmetric`` about 0 by default, or ``affine``: the grid has a zero-point.
+        activation_scheme: ``affine`` by default, or ``symmetric``.
+        granularity: Whether each output ``channel`` has a weight scale of its own, as by default, or the
+            whole ``tensor`` has one.
+        weight_range: The rule that finds the range of weights: ``lsq`` by default (learned).
+        activation_range: The rule for activations; ``lsq`` by default.
+        input: Bits of the network's input. ``"auto"``, the default, is 8 for a classifier and 16 for a
+            regression; None follows ``activation``. An input has more than 8 bits only where weighted layers
+            alone read it; reshapes, permutations and slices may stand between. The sums of these layers must
+            also fit 32 bits whatever their weights (129 inputs an output at W8). Any other input has 8 bits
+            then.
+        output: Bits of the heads; ``"auto"``, the default, and None as for ``input``. More than 8 are given
+            only to heads that come from a weighted layer and that nothing else reads. Other heads have 8
+            then.
+        noise: Bits of the noise ε of Gaussian weights; 8 by default.
+        sigma: Bits of the deviations σ of Gaussian weights; None, the default, follows ``weight``.
+        gaussian: ``keep``, the default, gives the noise of Gaussian weights an accumulator of its own
+            wherever the weights' grid would lose it. ``single`` rounds σ·ε on its own grid and the sum on the
+            weights' (the paper's).
+        mask: ``exact``, the default, is one bit with 1/(1−p) in the scale. ``product`` rounds the mask with
+            the scale of the product (the paper's).
+        elementwise_bits: Bits of values that no layer multiplies (``quant.graph.bit_widths``): a branch
+            before it is added, what is averaged, joined or looked up. 8 by default. None, or no more than
+            ``activation``, means the bits of activations.
+        overrides: What differs in layers, by name or pattern: ``"head"``, ``"block.*"``. Where several match,
+            the later one wins. Nothing by default. It is kept as a tuple of pairs, so that a Precision is
+            hashable.
     """
 
     weight: int = 8
@@ -110,7 +125,16 @@ class Precision:
 
     @classmethod
     def preset(cls, name: str, *, weight: int | None = None, activation: int | None = None) -> "Precision":
-        """``default``, or ``paper``: exactly the scheme of the paper (W8A7 unless bits are given)."""
+        """A precision by its name.
+
+        Args:
+            name: ``default``, or ``paper``: exactly the scheme of the paper, W8A7 unless bits are given.
+            weight: Bits of weights; the preset's by default.
+            activation: Bits of activations; the preset's by default.
+
+        Raises:
+            BadInput: The name is unknown.
+        """
         if name not in cls.presets:
             raise unknown_name("preset of the precision", name, cls.presets)
         bits = {"weight": weight, "activation": activation}
@@ -171,19 +195,36 @@ class Precision:
 
     @property
     def sigma_bits(self) -> int:
+        """Bits of σ: those of weights unless ``sigma`` says otherwise."""
         return self.weight if self.sigma is None else self.sigma
 
     def for_likelihood(self, likelihood: Likelihood) -> "Precision":
-        """The precision with ``"auto"`` as a number: 8 for classes, 16 for a regression."""
+        """The precision with ``"auto"`` as a number: 8 for classes, 16 for a regression.
+
+        Args:
+            likelihood: That of the task.
+        """
         bits = MOST_BITS if isinstance(likelihood, Categorical) else MOST_WIDE_BITS
         return dataclasses.replace(self, **{end: bits for end in ENDS if getattr(self, end) == AUTO})
 
     def for_layer(self, name: str) -> "Precision":
-        """The precision of the layer ``name``: overrides that match it merged in, none left."""
+        """The precision of one layer: overrides that match it merged in, none left.
+
+        Args:
+            name: The layer's name in the network.
+        """
         return dataclasses.replace(self, **self._options_for(name), overrides=())
 
     def for_narrow(self, name: str, narrow: str) -> "Precision":
-        """That of what narrows the layer ``name``: as it, but for the bits, and what its own name says."""
+        """The precision of the step that narrows a layer's values to the bits of activations.
+
+        It is the layer's, but for the bits of activations, and for what overrides say of the step by its own
+        name.
+
+        Args:
+            name: The layer whose values are narrowed.
+            narrow: The name of the narrowing step.
+        """
         said = {**self._options_for(name), "activation": self.activation, **self._options_for(narrow)}
         return dataclasses.replace(self, **said, overrides=())
 
@@ -195,7 +236,11 @@ class Precision:
         return changes
 
     def with_overrides(self, overrides: Mapping[str, Mapping[str, int | str | None]]) -> "Precision":
-        """The precision with more overrides behind its own; options of the same pattern are merged."""
+        """The precision with more overrides behind its own; options of the same pattern are merged.
+
+        Args:
+            overrides: Options by layer name or pattern.
+        """
         said: dict[str, dict[str, int | str | None]] = {name: dict(given) for name, given in self._pairs}
         for pattern, options in overrides.items():
             # at the end, whatever stood there before: where several match, the later one wins.
@@ -203,11 +248,23 @@ class Precision:
         return dataclasses.replace(self, overrides=said)
 
     def overrides_bits(self, name: str, part: Literal["weight", "activation"]) -> bool:
-        """Whether an override gives the layer ``name`` bits of its own."""
+        """Whether an override gives a layer bits of its own.
+
+        Args:
+            name: The layer's name.
+            part: ``weight`` or ``activation``.
+        """
         return any(fnmatchcase(name, pattern) and part in dict(options) for pattern, options in self._pairs)
 
     def check_overrides(self, layer_names: Iterable[str]) -> None:
-        """Raise where a pattern matches none of the network's layers."""
+        """Raise where a pattern matches none of the network's layers.
+
+        Args:
+            layer_names: The names of all layers.
+
+        Raises:
+            BadInput: A pattern matches none of them.
+        """
         names = list(layer_names)
         for pattern, _ in self._pairs:
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -224,7 +281,14 @@ class Precision:
 
     @classmethod
     def from_json(cls, data: object) -> "Precision":
-        """The precision that ``to_json`` described; anything else is refused."""
+        """The precision that ``to_json`` described.
+
+        Args:
+            data: What ``to_json`` gave.
+
+        Raises:
+            BadInput: It is anything else.
+        """
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(data, Mapping) or set(data) != names:
             got = sorted(map(str, set(data) ^ names)) if isinstance(data, Mapping) else type(data).__name__

@@ -38,6 +38,25 @@ def prepare(posterior: NetworkPosterior, precision: Precision, member: int = 0) 
 
     Training mode simulates quantisation (the first batch sets the ranges, or calibrate on some); evaluation
     mode computes on codes. ``qb.quantize`` does all this with our loop.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> network = qb.prepare(posterior, qb.Precision(weight=4, activation=4))
+        >>> tuple(network(task.example(rows=8)).shape)
+        (8, 10)
+
+    Args:
+        posterior: A float posterior; it stays as it is.
+        precision: The bits and the grids.
+        member: Index of the member; the first by default.
+
+    Returns:
+        A module in training mode that reads network inputs.
+
+    Raises:
+        BadInput: The posterior is not float, there is no such member, or the network cannot become integers.
     """
     if not isinstance(posterior, NetworkPosterior):
         raise BadInput(

@@ -58,11 +58,32 @@ __all__ = ["Split", "Task"]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Splits, likelihood, input and target scale, shifts and confusion data of one problem.
+    """What is learnt: splits, likelihood, input and target scale, shifts and confusion data of one problem.
 
-    ``train_rows`` is the exact number of training rows (the scale of the ELBO). ``input_range`` is the raw
-    black and white level of images, None otherwise. ``fingerprint`` is a sha256 of the data, the splits
-    and the options, and ``provenance`` says in JSON where they came from.
+    ``load_task`` and ``Task.from_arrays`` make tasks.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> task.kind, task.train_rows, task.splits
+        ('classification', 1213, ('train', 'validation', 'test'))
+        >>> x, y = next(iter(task.batches("test", 8)))
+        >>> tuple(x.shape)
+        (8, 1, 8, 8)
+
+    Attributes:
+        name: The task's name.
+        kind: ``classification`` or ``regression``.
+        signature: Input shape, input and target scale, likelihood and labels.
+        train_rows: The exact number of training rows (the scale of the ELBO); 0 for a task to test on.
+        splits: Those of ``train``, ``validation`` and ``test`` that are there.
+        input_range: The raw black and white level of images; None otherwise.
+        shifts: The shifts under which it can be scored, by name.
+        confusion_name: The name of the confusion data; None without any.
+        fingerprint: A sha256 of the data, the splits and the options.
+        provenance: Where all this came from, as JSON.
+        source: Gives the rows in raw units.
+        augment: Varies a batch of training inputs in raw units; None by default.
     """
 
     name: str
@@ -79,12 +100,30 @@ class Task:
     augment: Augment | None = None
 
     def batches(self, split: str, batch_size: int) -> Iterator[Batch]:
-        """The rows of ``split`` in order, raw units, on the CPU."""
+        """The rows of a split in order, raw units, on the CPU.
+
+        Args:
+            split: ``train``, ``validation`` or ``test``.
+            batch_size: Rows of a batch; the last one may have fewer.
+
+        Returns:
+            Pairs of inputs and targets.
+
+        Raises:
+            BadInput: The task has no such split.
+        """
         self._check(split, batch_size)
         return self.source.batches(split, batch_size)
 
     def confusion_batches(self, batch_size: int) -> Iterator[Tensor]:
-        """Raw inputs that belong to none of the classes."""
+        """Raw inputs that belong to none of the classes.
+
+        Args:
+            batch_size: Rows of a batch; a batch may have fewer.
+
+        Raises:
+            BadInput: The task has no confusion data.
+        """
         self._check(None, batch_size)
         if self.confusion_name is None:
             raise BadInput(
@@ -97,16 +136,29 @@ class Task:
     def training_batches(
         self, batch_size: int, generator: torch.Generator, device: torch.device, epoch: int
     ) -> Iterator[Batch]:
-        """One shuffled epoch on ``device``: augmented, inputs and regression targets standardised.
+        """One shuffled epoch: augmented, inputs and regression targets standardised.
 
-        The order comes from the CPU ``generator``, augmentation from torch's global one. A last batch of
-        a single row is left out where there is another batch: batch normalisation cannot use it.
+        A last batch of a single row is left out where there is another batch: batch normalisation cannot use
+        it.
+
+        Args:
+            batch_size: Rows of a batch.
+            generator: On the CPU; it decides the order. Augmentation draws from torch's global one.
+            device: Where the batches lie.
+            epoch: Number of the epoch, for messages.
+
+        Returns:
+            Pairs of inputs and targets, in network units.
         """
         self._check("train", batch_size)
         return self._prepare(self.source.shuffle(batch_size, generator, device, epoch), device)
 
     def example(self, rows: int = 2) -> Tensor:
-        """A few training inputs, standardised, on the CPU: for dry runs."""
+        """The first training inputs, standardised, on the CPU: for dry runs.
+
+        Args:
+            rows: How many.
+        """
         self._check("train", rows)
         x, _ = next(iter(self.source.batches("train", rows)))
         return self.signature.transform.apply(x)
@@ -158,10 +210,36 @@ class Task:
     ) -> "Task":
         """A task from arrays, lists or tensors ``(rows, *any_shape)``.
 
-        ``validation`` is the share of training rows taken out with ``seed``. Standardisation is fitted on
-        the rows that remain (False: none; a ``Standardize``: that one for the inputs). ``labels`` names
-        the classes, or the targets. uint8 images ``(rows, channels, height, width)`` have the range 0 … 255
-        and all shifts; for float images give ``input_range=(black, white)``.
+        Example:
+            >>> import numpy as np, qbayes as qb
+            >>> x = np.random.default_rng(0).normal(size=(100, 3))
+            >>> task = qb.Task.from_arrays(x, x.sum(1), kind="regression", validation=0.2)
+            >>> task.train_rows, task.splits
+            (80, ('train', 'validation'))
+
+        Args:
+            x_train: Training inputs, uint8 or real.
+            y_train: Labels ``0 … K − 1``, or real targets.
+            x_test: Test inputs; by default there is no test split.
+            y_test: Their targets.
+            kind: ``classification`` or ``regression``.
+            x_validation: Validation inputs; none by default.
+            y_validation: Their targets.
+            validation: The share of the training rows that is taken out for validation; 0, none, by default.
+            x_confusion: Inputs that belong to none of the classes; none by default.
+            confusion_name: Their name, ``confusion`` by default.
+            labels: Names of the classes, or of the targets; by default the classes' numbers, or none.
+            standardize: True fits the scales of inputs and regression targets on the training rows that
+                remain; False takes none; a ``Standardize`` is that of the inputs.
+            input_range: The raw ``(black, white)`` levels of images ``(rows, channels, height, width)``; by
+                default 0 … 255 for uint8, and none for float.
+            shifts: Names of the shifts to score; by default all for images with a range, and none otherwise.
+            augment: Varies a batch of training inputs in raw units; None by default.
+            name: The task's name.
+            seed: Decides which rows become validation rows.
+
+        Raises:
+            BadInput: The arrays do not fit each other, or an option does not fit them.
         """
         given = {
             "train": (x_train, y_train),
@@ -173,7 +251,14 @@ class Task:
 
     @staticmethod
     def for_testing(x_test: Array, y_test: Array, *, labels: Sequence[str], name: str) -> "Task":
-        """A classification task without training rows: to test on, or to serve as confusion data."""
+        """A classification task without training rows: to test on, or to serve as confusion data.
+
+        Args:
+            x_test: Test inputs; they are not standardised.
+            y_test: Labels ``0 … K − 1``.
+            labels: Names of the classes.
+            name: The task's name.
+        """
         return Task(**for_testing(x_test, y_test, Look(name, labels, False, None, None, None, None)))
 
     @staticmethod
@@ -196,12 +281,30 @@ class Task:
     ) -> "Task":
         """A task whose rows do not fit memory.
 
-        ``factory(split, seed)`` gives an iterable of batches ``(x, y)``; the seed changes with every
-        training epoch, so that it can shuffle reproducibly, and is 0 otherwise. A ``confusion_name`` says
-        that ``factory("confusion", 0)`` gives batches of inputs. What is not given of ``rows``,
-        ``classes``, ``standardize`` and ``target`` is found in one pass over the training data. Data of a
-        single class, or of equal targets, is refused by that pass, or without one after the first epoch.
-        ``identity`` names the data and its version in the fingerprint.
+        What is not given of ``rows``, ``classes``, ``standardize`` and ``target`` is found in one pass over
+        the training data. Data of a single class, or of equal targets, is refused by that pass, or without
+        one after the first epoch.
+
+        Args:
+            factory: ``factory(split, seed)`` gives an iterable of batches ``(x, y)``. The seed changes with
+                every training epoch, so that it can shuffle reproducibly, and is 0 otherwise.
+            kind: ``classification`` or ``regression``.
+            splits: The splits that the factory has; ``train`` must be among them.
+            classes: The number of classes.
+            rows: The exact number of training rows.
+            standardize: As in ``from_arrays``, for the inputs alone.
+            target: The scale of regression targets; by default it is fitted.
+            labels: As in ``from_arrays``.
+            confusion_name: Says that ``factory("confusion", 0)`` gives batches of inputs; None: there are
+                none.
+            input_range: As in ``from_arrays``.
+            shifts: As in ``from_arrays``.
+            augment: As in ``from_arrays``.
+            name: The task's name.
+            identity: Names the data and its version in the fingerprint; nothing by default.
+
+        Raises:
+            BadInput: The factory's batches do not fit each other, or an option does not fit them.
         """
         look = Look(name, labels, standardize, input_range, shifts, augment, confusion_name)
         fields = stream_fields(

@@ -55,10 +55,24 @@ class DataFile:
 class Dataset:
     """A registered data set.
 
-    ``load(data_folder, variant, **options)`` makes the task: its keyword-only parameters are the options.
-    ``lend(data_folder)`` gives test inputs that serve as confusion data of another set. ``check(path)``
-    raises ``BadFile`` unless a file has the right form. ``variants`` maps short names to folders where
-    one set holds several (``uci/boston``).
+    Example:
+        >>> digits = DATASETS["digits"]
+        >>> digits.kind, digits.options()["validation"]
+        ('classification', 0.1)
+
+    Attributes:
+        name: The name of the set, and of its folder in the data folder.
+        summary: One line for lists.
+        kind: ``classification`` or ``regression``.
+        terms: Under which terms the data may be used.
+        load: ``load(data_folder, variant, **options)`` makes the task: its keyword-only parameters are the
+            options.
+        files: The files that it reads; none by default.
+        check: ``check(path)`` raises ``BadFile`` unless a file has the right form; None: nothing is checked.
+        lend: ``lend(data_folder)`` gives test inputs that serve as confusion data of another set; None: it
+            lends none.
+        confusion: The set that lends it confusion data; None by default.
+        variants: Short names of folders, where one set holds several (``uci/boston``); none by default.
     """
 
     name: str
@@ -78,10 +92,19 @@ class Dataset:
         return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
     def folder(self, data_folder: Path) -> Path:
+        """The folder of its files.
+
+        Args:
+            data_folder: The folder of all data sets.
+        """
         return data_folder / self.name
 
     def files_of(self, variant: str) -> tuple[DataFile, ...]:
-        """The files of one variant, or all of them; a variant of the user's own has just its table."""
+        """The files of one variant, or all of them; a variant of the user's own has just its table.
+
+        Args:
+            variant: Its short name, or nothing for all files.
+        """
         if not variant:
             return self.files
         inside = self.variants.get(variant, variant)
@@ -89,7 +112,15 @@ class Dataset:
         return known or (DataFile(f"{inside}/data.txt", also=(f"{inside}/data/data.txt",)),)
 
     def need(self, data_folder: Path, *paths: str) -> list[Path]:
-        """Where the files named (by default all) lie, or an error that says how to get them."""
+        """Where files lie, or an error that says how to get them.
+
+        Args:
+            data_folder: The folder of all data sets.
+            *paths: The files by their path in the set's folder; all by default.
+
+        Raises:
+            MissingFile: One of them is not there.
+        """
         wanted = [file for file in self.files if not paths or file.path in paths]
         places = [file.find(self.folder(data_folder)) for file in wanted]
         found = [place for place in places if place is not None]

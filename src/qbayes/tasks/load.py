@@ -52,10 +52,28 @@ def resolve_task(task: TaskLike) -> Task:
 
 
 def load_task(name: str, data_dir: str | Path | None = None, **options: Any) -> Task:
-    """The task called ``name`` (``digits``, ``mnist``, ``uci/boston``, …) or in the file ``name.npz``.
+    """A task by name, or from a ``.npz`` file.
 
-    Files are read from ``data_dir``, else ``$QBAYES_DATA``, else the cache folder; nothing is downloaded
-    (``fetch`` does that). Options: see ``DATASETS[name].options()``.
+    Nothing is downloaded; ``qbayes data fetch`` does that.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits", validation=0.2)
+        >>> task.train_rows, task.confusion_name
+        (1078, 'photographs')
+
+    Args:
+        name: ``digits``, ``mnist``, ``uci/boston``, …, or the path of a file that ends in ``.npz``.
+        data_dir: The folder of the data files; by default ``$QBAYES_DATA``, else the cache folder.
+        **options: Options of the data set, such as ``validation`` or ``seed``; ``qbayes list tasks`` shows
+            them.
+
+    Returns:
+        The task; its ``provenance`` holds all options.
+
+    Raises:
+        BadFile: A file is missing or damaged.
+        BadInput: The name or an option is unknown.
     """
     # numpy's own numbers are no JSON, and options are recorded.
     options = {

@@ -90,6 +90,10 @@ class Budget:
         """The learning rate of ``step`` (from 0): linear warm-up, then as the schedule has it.
 
         That is ``½ (1 + cos πt)`` (cosine), ``1 − t`` (linear) or 1 (constant) of the largest.
+
+        Args:
+            step: Number of the step, from 0.
+            steps: Steps of the whole training.
         """
         warm = round(self.warmup * steps)
         if step < warm:
@@ -102,17 +106,33 @@ class Budget:
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * t))
 
     def for_rows(self, rows: int) -> "Budget":
-        """The same budget with the epochs that ``least_steps`` asks for on ``rows`` training rows."""
+        """The same budget with the epochs that ``least_steps`` asks for.
+
+        Args:
+            rows: Number of training rows.
+
+        Returns:
+            A budget whose ``least_steps`` is 0 and whose ``epochs`` are at least as many as before.
+        """
         # a task without training rows has no step; it is refused where its rows are first asked for.
         needed = math.ceil(self.least_steps / max(1, steps_in_epoch(rows, self.batch_size)))
         return dataclasses.replace(self, epochs=max(self.epochs, needed), least_steps=0)
 
     def to_json(self) -> dict[str, Any]:
+        """The options by name, as plain values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], **overrides: Any) -> "Budget":
-        """A budget from a preset's options and what the user says instead; epochs named are epochs kept."""
+        """A budget from a preset's options and what the user says instead; epochs named are epochs kept.
+
+        Args:
+            options: The preset's options by name.
+            **overrides: Options that replace them. ``epochs`` alone also sets ``least_steps`` to 0.
+
+        Raises:
+            BadInput: An option is unknown, or its value is out of range.
+        """
         merged = {**options, **overrides}
         if "epochs" in overrides and "least_steps" not in overrides:
             merged["least_steps"] = 0
@@ -135,9 +155,26 @@ def rows_in_epoch(rows: int, batch_size: int) -> int:
 def recipe(
     name: str, task: Task, preset: str = "default", *, budget: Mapping[str, Any] | None = None, **options: Any
 ) -> tuple[Method, Budget]:
-    """The method called ``name`` and a budget, as ``preset`` (default or paper) has them for ``task``.
+    """The method and the budget that a preset has for a task.
 
-    ``options`` replace the method's and ``budget`` the budget's: ``qb.recipe("mcd", task, rate=0.1)``.
+    Example:
+        >>> import qbayes as qb
+        >>> method, budget = qb.recipe("mcd", qb.load_task("digits"), rate=0.1)
+        >>> method.rate, budget.epochs
+        (0.1, 300)
+
+    Args:
+        name: The method's name: ``pointwise``, ``mcd``, ``bbb`` or ``sghmc``.
+        task: Its name and kind choose the values, its training rows the number of epochs.
+        preset: ``default``, or a file of hyper-parameters by name, such as ``paper``.
+        budget: Options of ``Budget`` that replace the preset's; none by default.
+        **options: Options of the method that replace the preset's.
+
+    Returns:
+        The method, and the budget with the epochs that this task's rows ask for.
+
+    Raises:
+        BadInput: The method, the preset or an option is unknown, or the preset has nothing for this task.
     """
     values = METHODS[name].preset(preset, task.name, task.kind)
     training = Budget.from_options(values.budget, **(budget or {}))

@@ -28,7 +28,7 @@ class Checkpoint:
         'chain-0000.checkpoint'
 
     Attributes:
-        folder: None keeps no state.
+        folder: The folder; None keeps no state.
         resume: Whether the run goes on from what lies there. By default it begins anew, and is refused where
             another run's state lies.
     """
@@ -38,15 +38,31 @@ class Checkpoint:
 
     @classmethod
     def of(cls, given: "CheckpointLike") -> "Checkpoint":
-        """The checkpoint that a folder alone stands for."""
+        """The checkpoint that a folder alone stands for.
+
+        Args:
+            given: A folder, None, or a checkpoint, which stays as it is.
+        """
         return given if isinstance(given, Checkpoint) else cls(given)
 
     def path(self, name: str) -> Path | None:
-        """A file of the folder; None where no state is kept."""
+        """A file of the folder; None where no state is kept.
+
+        Args:
+            name: The file's name within the folder.
+        """
         return None if self.folder is None else Path(self.folder) / name
 
     def check_overwriting(self, paths: Iterable[Path | None]) -> None:
-        """Raise where a new run would replace the state of another."""
+        """Raise where a new run would replace the state of another.
+
+        Args:
+            paths: The files that the run will write; None stands for no file. With ``resume`` any may be
+                there.
+
+        Raises:
+            BadFile: One of the files is there.
+        """
         if not self.resume:
             check_overwriting(paths)
 

@@ -60,8 +60,8 @@ def fit(
         1
 
     Args:
-        network: A name (``"lenet"``), a table with a name and options, a module, whose weights are where
-            training starts, or a function that makes a module (called under the seed).
+        network: A name (``"lenet"``), a table with a name and options, a module, or a function that makes a
+            module (called under the seed). Training starts at the weights of a module.
         task: The rows, and what is to be predicted.
         method: A name (``"mcd"``), which stands for the method's preset for this task; a table with a name
             and options; or a ``Method``.
@@ -76,6 +76,11 @@ def fit(
 
     Returns:
         A posterior with one member for each chain, or more where the method keeps several states.
+
+    Raises:
+        BadInput: An argument is of another kind or out of range, or the network does not fit the task.
+        RunFailed: The loss diverges, or a number is not finite.
+        Interrupted: It was stopped and left a checkpoint.
     """
     task = resolve_task(task)
     if isinstance(task, Task):
@@ -141,9 +146,26 @@ def make_posterior(
 
 
 def attach(network: nn.Module, method: Method, example: Tensor | None = None) -> nn.Module:
-    """A new module with the method's randomness; its ``.attachment`` says what became stochastic.
+    """A new module with the method's randomness, for a training loop of one's own.
 
-    With ``example`` (a batch of network inputs) layers are taken in the order they run, else as registered.
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> module = qb.attach(qb.network("mlp", task), qb.method("mcd"), task.example())
+        >>> len(module.attachment.sites)
+        3
+
+    Args:
+        network: The plain network; it stays as it is.
+        method: Where randomness stands.
+        example: A batch of network inputs. With it layers are taken in the order they run, and a module with
+            sites is run once; by default they are taken as registered.
+
+    Returns:
+        The module; its ``attachment`` says what became stochastic and what was left alone.
+
+    Raises:
+        BadInput: Nothing can be trained or made stochastic, or the module fails on the example.
     """
     _check_method(method)
     module, attachment = method.attach(network, example)

@@ -24,7 +24,14 @@ _MOST_RECORDED = 20_000  # numbers in the self-test: large inputs are recorded o
 @TARGETS.register("c")
 @dataclass(frozen=True)
 class CTarget(Target):
-    """Plain C99 for small devices; ``flash`` and ``ram`` are limits such as ``256k``."""
+    """Plain C99 for small devices.
+
+    Attributes:
+        name: What the names of files and functions begin with.
+        flash: The most flash, such as ``256k``; None, no limit, by default.
+        ram: The most RAM, such as ``64k``; None, no limit, by default. Where it is tight, fewer rows of
+            weights are unpacked at once, which is slower.
+    """
 
     summary: ClassVar[str] = "plain C99 for small devices, bit for bit the reference's answers"
 

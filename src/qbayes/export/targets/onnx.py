@@ -13,7 +13,17 @@ from qbayes.integer.program import Program
 @TARGETS.register("onnx")
 @dataclass(frozen=True)
 class OnnxTarget(Options, Target):
-    """One ``.onnx`` file, or one for each member."""
+    """One ``.onnx`` file, or one for each member.
+
+    Attributes:
+        dialect: How quantised ops are written; ``qoperator`` by default.
+        noise: ``inside``, the default: the graph draws its own, and every run differs. ``inputs``: masks and
+            codes of ε are inputs; the same ones give the same bits.
+        draws: Draws of the posterior in one run; 20 by default. With ``members="files"`` those of each file.
+        outputs: What the model answers; ``mean``, ``variance``, ``entropy`` and ``mutual_information`` by
+            default.
+        members: ``batch``, the default, puts all members into one model; ``files`` writes one file each.
+    """
 
     summary: ClassVar[str] = "ONNX models, with noise and statistics in the graph"
 

@@ -29,9 +29,13 @@ class Example:
 class WebTarget(Target):
     """A static page: draw, drop or paste an input and watch the draws.
 
-    ``beside`` are programs of other widths, ``float_posterior`` what they were made from: the page shows all
-    of them. ``pixels`` is the range of raw inputs, by default what the program's input grid holds;
-    ``runtime`` the folder ``dist`` of onnxruntime-web where it was not vendored.
+    Attributes:
+        draws: Draws that the page makes; 20 by default.
+        beside: Programs of other widths that the page shows too; none by default.
+        float_posterior: What they were made from, shown too; None by default.
+        examples: Inputs that the page offers; none by default.
+        pixels: The range of raw inputs; by default what the program's input grid holds.
+        runtime: The folder ``dist`` of onnxruntime-web where it was not vendored; None by default.
     """
 
     summary: ClassVar[str] = "a page for any browser, with the models and ONNX Runtime Web"

@@ -69,7 +69,24 @@ class KernelReport:
 
 
 class Backend(ABC):
-    """All kernels of a program on one device, for each member by op name."""
+    """All kernels of a program on one device, for each member by op name.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> program = qb.lower(qb.quantize(posterior, task, "W4A4", qb.FineTuning(epochs=0)))
+        >>> backend = choose("reference", program, torch.device("cpu"))
+        >>> backend.describe().splitlines()[0]
+        'backend reference on cpu'
+
+    Args:
+        program: The program to run.
+        device: Where its kernels run.
+
+    Raises:
+        BadInput: The backend cannot run the program there.
+    """
 
     name: ClassVar[str]
     tolerance: ClassVar[Tolerance]
@@ -105,18 +122,38 @@ class Backend(ABC):
     @classmethod
     @abstractmethod
     def why_not(cls, program: Program, device: torch.device) -> str | None:
-        """Why this backend cannot run the program on the device; None if it can."""
+        """Why this backend cannot run the program on the device; None if it can.
+
+        Args:
+            program: The program to run.
+            device: Where it would run.
+        """
 
     @abstractmethod
     def kernel(self, op: Op, grids: Grids, constants: Constants) -> Kernel:
-        """The op of one member, packed for this device."""
+        """The op of one member, packed for this device.
+
+        Args:
+            op: The op.
+            grids: Zero-points and widths around it.
+            constants: Its integer constants by name, on the device.
+        """
 
     def arrange(self, codes: Tensor) -> Tensor:
-        """The input's codes in the memory layout that the kernels like."""
+        """The input's codes in the memory layout that the kernels like; by default as they are.
+
+        Args:
+            codes: Codes of the input, one row for each row of the batch.
+        """
         return codes
 
     def codes_of_bytes(self, x: Tensor, table: Tensor) -> Tensor | None:
-        """The arranged codes of inputs in bytes, by a table ``(channels, 256)``; None without a fast way."""
+        """The arranged codes of inputs in bytes; None, as by default, without a fast way.
+
+        Args:
+            x: Raw inputs in uint8.
+            table: The code of each byte, ``(channels, 256)``.
+        """
         return None
 
     def report(self) -> list[KernelReport]:

@@ -123,9 +123,19 @@ class Noise:
 
 @dataclass(frozen=True)
 class Op(ABC):
-    """One operation; ``name`` is the layer's name in the network, unique in a program.
+    """One operation of a program.
 
-    Its class says the following of it, as attributes and methods; no other module keeps a list of ops.
+    Its class says all about it, as attributes and methods; no other module keeps a list of ops.
+
+    Example:
+        >>> op = OPS["reshape"]("flatten", ("input",), "flatten", (64,))
+        >>> op.label, op.out_shape([(1, 8, 8)]), op.keeps_grid
+        ('reshape', (64,), True)
+
+    Attributes:
+        name: The layer's name in the network, unique in a program.
+        inputs: The values that it reads, by name.
+        output: The value that it writes.
     """
 
     # the name of the op in files and reports.
@@ -170,26 +180,56 @@ class Op(ABC):
         return ()
 
     def constants(self, values: Mapping[str, Value]) -> tuple[Constant, ...]:
-        """The integer constants of this op, in the order in which a file holds them."""
+        """The integer constants of this op, in the order in which a file holds them; none by default.
+
+        Args:
+            values: Shape and bits of every activation of the program, by name.
+        """
         return ()
 
     @abstractmethod
     def out_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Shape of one output row from those of the inputs; raises BadInput where they do not fit."""
+        """The shape of one output row; raises BadInput where the inputs do not fit.
+
+        Args:
+            shapes: The shapes of one row of each input.
+        """
 
     @abstractmethod
     def run(self, inputs: Sequence[Tensor], grids: Grids, constants: Constants, noise: Noise) -> Tensor:
-        """The output's codes from the inputs' codes (each of ``type_of_codes``), exactly."""
+        """The output's codes, exactly.
+
+        Args:
+            inputs: The inputs' codes, each of ``type_of_codes``.
+            grids: Zero-points and widths around the op.
+            constants: The integer constants by name.
+            noise: Which noise the op draws.
+        """
 
     @abstractmethod
     def bound(self, constants: Constants, grids: Grids, shapes: Sequence[Shape]) -> Bound:
-        """How large the sums and products become for any input of these shapes; ``Bound()`` without any."""
+        """How large the sums and products become for any input; ``Bound()`` without any.
+
+        Args:
+            constants: The integer constants by name.
+            grids: Zero-points and widths around the op.
+            shapes: The shapes of one row of each input.
+        """
 
     def check_size(self, shapes: Sequence[Shape]) -> None:  # noqa: B027  (most ops ask for no more than their values)
-        """Raise where computing the shape, or running the op, would ask for absurd amounts of memory."""
+        """Raise where computing the shape, or running the op, would ask for absurd amounts of memory.
+
+        Args:
+            shapes: The shapes of one row of each input.
+        """
 
     def limits(self, name: str, grids: Grids) -> tuple[int, int] | None:
-        """The range in which a constant must lie by what it is for; None: all that its bits hold."""
+        """The range in which a constant must lie by what it is for; None: all that its bits hold.
+
+        Args:
+            name: The constant's name.
+            grids: Zero-points and widths around the op.
+        """
         if name in ("shift", "shifts") or name.endswith("_shift"):
             return 0, LARGEST_SHIFT
         if "multiplier" in name or name == "mix":
@@ -203,30 +243,58 @@ class Op(ABC):
         return []
 
     def macs(self, values: Mapping[str, Value]) -> int:
-        """Multiply-accumulates for one row and one draw."""
+        """Multiply-accumulates for one row and one draw; 0 by default.
+
+        Args:
+            values: Shape and bits of every activation of the program, by name.
+        """
         return 0
 
     def window_count(self, out: Shape) -> int:
-        """Windows that are listed one by one for an output of this shape."""
+        """Windows that are listed one by one; 0 by default.
+
+        Args:
+            out: The shape of one output row.
+        """
         return 0
 
     def elements_read(self, shapes: Sequence[Shape], out: Shape) -> int:
-        """Elements of the largest input as the op sees it: with padding, and what lies between two axes."""
+        """Elements of the largest input as the op sees it: with padding, and what lies between two axes.
+
+        Args:
+            shapes: The shapes of one row of each input.
+            out: The shape of one output row.
+        """
         return max(math.prod(shape) for shape in shapes)
 
     def operations(self, shapes: Sequence[Shape], out: Shape, macs: int) -> int:
-        """Multiplications, and ``ELEMENT`` for each element that is read or written."""
+        """Multiplications, and ``ELEMENT`` for each element that is read or written.
+
+        Args:
+            shapes: The shapes of one row of each input.
+            out: The shape of one output row.
+            macs: What the method ``macs`` gave.
+        """
         elements = max(self.elements_read(shapes, out), math.prod(out))
         return macs + ELEMENT * elements * max(1, len(self.inputs))
 
     def lane_bytes(self, shapes: Sequence[Shape], out: Value) -> int:
-        """Bytes that the op takes while it runs, beside the codes of its inputs and its output."""
+        """Bytes that the op takes for one row while it runs, beside the codes of its inputs and its output.
+
+        Args:
+            shapes: The shapes of one row of each input.
+            out: The value that it writes.
+        """
         read, written = self.lanes
         taken = read * self.elements_read(shapes, out.shape) + written * math.prod(out.shape)
         return taken if out.bits <= MOST_BITS else 4 * taken
 
     def bytes_for_all_rows(self, out: Shape) -> int:
-        """Bytes that the op takes besides, for all rows together."""
+        """Bytes that the op takes besides, for all rows together; 0 by default.
+
+        Args:
+            out: The shape of one output row.
+        """
         return 0
 
 

@@ -65,7 +65,12 @@ class ProgramData:
     sections: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def grids(self, op: Op, member: Member) -> Grids:
-        """Zero-points and widths around ``op`` for one member."""
+        """Zero-points and widths around an op.
+
+        Args:
+            op: An op of the program.
+            member: The member whose zero-points are meant.
+        """
         return Grids(
             zeros=tuple(member.zeros[name] for name in op.inputs),
             zero=member.zeros[op.output],
@@ -74,7 +79,12 @@ class ProgramData:
         )
 
     def constant_head(self, head: str, member: int) -> list[float]:
-        """The numbers of a constant head for one member, one a target."""
+        """The numbers of a constant head for one member, one a target.
+
+        Args:
+            head: The head's name.
+            member: Index of the member.
+        """
         numbers = self.constant_heads[head]
         count = math.prod(self.values[next(iter(self.outputs.values()))].shape)
         return numbers if len(numbers) == count else numbers[member * count : (member + 1) * count]
@@ -92,7 +102,11 @@ class ProgramData:
         return frozenset(noisy)
 
     def equals(self, other: "ProgramData") -> bool:
-        """Whether both have the same meaning: every op, code, scale and label is the same."""
+        """Whether both have the same meaning: every op, code, scale and label is the same.
+
+        Args:
+            other: The program to compare with.
+        """
         return (
             dict(self.values) == dict(other.values)
             and self.ops == other.ops

@@ -15,10 +15,30 @@ if TYPE_CHECKING:
 
 
 def results(store: str | Path) -> "pd.DataFrame":
-    """One row a run, with the types of the numbers kept; failed runs too.
+    """The results of a study as a pandas table: one row a run, with the types of the numbers kept.
 
-    ``store`` is the folder of a study, or a CSV: a study's ``results.csv``, or one that
-    ``qbayes study export`` wrote.
+    Failed runs have a row too; the column ``status`` tells.
+
+    Example:
+        >>> import tempfile, qbayes as qb
+        >>> run = {"task": "digits", "network": "mlp", "method": "mcd", "training": {"epochs": 1}}
+        >>> run["evaluate"] = {"draws": 2, "shifts": False}
+        >>> study = qb.Study.from_content({"study": {"name": "small"}, "run": run})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = qb.run_study(study, folder, workers=1, device="cpu")
+        ...     qb.results(folder)["status"].tolist()
+        ['done']
+
+    Args:
+        store: The folder of a study; or a CSV: a study's ``results.csv``, or one that ``qbayes study export``
+            wrote.
+
+    Returns:
+        A ``pandas.DataFrame``.
+
+    Raises:
+        BadInput: pandas is not installed.
+        BadFile: The folder is not that of a study, or the CSV is damaged.
     """
     if importlib.util.find_spec("pandas") is None:
         raise BadInput(

@@ -61,12 +61,43 @@ def run_study(
     minutes: float | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Do all that is left of ``study`` in the store ``folder``, and write its tables.
+    """Do all that is left of a study, and write its tables; the next call goes on where this one stopped.
 
-    With ``stack`` small networks of one shape are trained together where that is faster. ``lenders`` are the
-    stores of other studies: what they trained or scored by the same settings is copied, not made again.
-    After ``minutes`` it stops as at Ctrl-C, but returns: trainings leave checkpoints, the next call goes on.
     What is damaged in the store is made again where something needs it.
+
+    Example:
+        >>> import tempfile, qbayes as qb
+        >>> run = {"task": "digits", "network": "mlp", "method": "mcd", "training": {"epochs": 1}}
+        >>> run["evaluate"] = {"draws": 2, "shifts": False}
+        >>> study = qb.Study.from_content({"study": {"name": "small"}, "run": run})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     outcome = qb.run_study(study, folder, workers=1, device="cpu")
+        >>> outcome.done, outcome.failed
+        (1, 0)
+
+    Args:
+        study: What is run.
+        folder: The store: a new or an empty folder, or that of the same study.
+        data_dir: The folder of the data files; by default ``$QBAYES_DATA``, else the cache folder.
+        device: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, …
+        workers: Jobs at once; by default as many as cores and memory allow.
+        executor: ``local`` runs jobs in processes on this machine, ``ray`` on a cluster.
+        options: Options of the executor, such as ``address`` of ``ray``; none by default.
+        retry: Whether runs that failed before are tried again; they are not by default.
+        stack: Whether small networks of one shape are trained together where that is faster.
+        lenders: Stores of other studies: what they trained or scored by the same settings is copied, not made
+            again. None by default.
+        minutes: Stops after so many as at Ctrl-C, but returns: trainings leave checkpoints. By default it
+            ends when nothing is left.
+        watch: Called with the progress as the study goes on; None by default.
+
+    Returns:
+        How many runs were done, failed and planned, with the reasons of failures.
+
+    Raises:
+        BadInput: An argument is out of range, the folder is the store of another study, or another run works
+            on it.
+        BadFile: The folder holds other files, or files of the data are missing.
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise BadInput("a study needs some minutes", f"{minutes!r}", "give more, or leave minutes out")

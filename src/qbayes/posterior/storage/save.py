@@ -78,7 +78,32 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
 
 
 def save_posterior(posterior: NetworkPosterior, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write the posterior; bit-equal when read back."""
+    """Write a posterior to a folder; it is bit-equal when read back by ``load_posterior``.
+
+    Both files are written, or none.
+
+    Example:
+        >>> import tempfile, qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = qb.save_posterior(posterior, f"{folder}/mcd")
+        ...     sorted(file.name for file in path.iterdir())
+        ['posterior.json', 'weights.safetensors']
+
+    Args:
+        posterior: A float or a fake-quantised posterior.
+        folder: A new or an empty folder.
+        overwrite: Whether a posterior that lies there is replaced; by default it is kept, and the call
+            refused. A folder with other files is always refused.
+
+    Returns:
+        The folder.
+
+    Raises:
+        BadFile: The folder cannot take the posterior.
+        BadInput: Its architecture or provenance is no JSON.
+    """
     folder = Path(folder)
     check_output_folder(folder, overwrite=overwrite)
     tensors = {

@@ -53,6 +53,11 @@ def fine_tune(
 
     Returns:
         A float posterior.
+
+    Raises:
+        BadInput: The posterior is not float, there is no epoch, or the options do not fit together.
+        RunFailed: The loss or the weights are not finite.
+        Interrupted: It was stopped and left a checkpoint.
     """
     tuning = finetuning or FineTuning()
     job = QuantizeJob(posterior, resolve_task(task), Precision.parse(like), tuning, seed, rounds=False)

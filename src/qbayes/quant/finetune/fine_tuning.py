@@ -244,7 +244,14 @@ class FineTuning:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """The value from options by name, as the command line and TOML have them."""
+        """The value from options by name, as the command line and TOML have them.
+
+        Args:
+            options: Options by name.
+
+        Raises:
+            BadInput: An option is unknown, or its value is out of range.
+        """
         check_names("fine-tuning", options, options_of(cls))
         return cls(**options)
 
@@ -269,7 +276,14 @@ class FineTuning:
         return dataclasses.replace(self, **{name: _decide(values[name]) for name in known})
 
     def check_for(self, task: TaskLike) -> None:
-        """Raise where resolved options do not fit together, or not this task."""
+        """Raise where resolved options do not fit together, or not this task.
+
+        Args:
+            task: Its kind and name.
+
+        Raises:
+            BadInput: Two options exclude each other, or one of them the task.
+        """
         if self.mixup > 0 and self.distill < 1:
             raise BadInput(
                 "mixed rows have no labels: only the float network knows what they are",
@@ -301,7 +315,11 @@ class FineTuning:
         return Budget(**{name: getattr(self, name) for name in options_of(Budget)})
 
     def with_budget(self, budget: Budget) -> Self:
-        """The same with another budget."""
+        """The same with another budget.
+
+        Args:
+            budget: Its options replace those of the same names.
+        """
         return dataclasses.replace(self, **{n: _decide(value) for n, value in budget.to_json().items()})
 
     def to_json(self) -> dict[str, Any]:
@@ -316,7 +334,11 @@ class FineTuning:
         return {n: v for n, v in values.items() if n not in known or not known[n].is_omitted(v)}
 
     def of_stages(self, *stages: str) -> dict[str, Any]:
-        """Resolved options, besides the budget's, that change no later step than one of ``stages``."""
+        """Resolved options, besides the budget's, whose last step is one of these.
+
+        Args:
+            *stages: ``calibration``, ``training`` or ``result``.
+        """
         known = options_of(self)
         return {n: v for n, v in self.to_json().items() if n in known and known[n].stage in stages}
 

@@ -64,6 +64,12 @@ def quantize(
 
     Returns:
         A quantised posterior. ``lower`` makes a program of it.
+
+    Raises:
+        BadInput: The posterior is not float, the options do not fit together, or the network cannot become
+            integers.
+        RunFailed: The loss or the weights are not finite.
+        Interrupted: It was stopped and left a checkpoint.
     """
     job = QuantizeJob(
         posterior, resolve_task(task), Precision.parse(precision), finetuning or FineTuning(), seed

@@ -30,9 +30,20 @@ DRAWS = 8
 
 @dataclass(frozen=True)
 class BitBudget:
-    """The most bytes (of all packed constants, all members) or bit-operations (of one row and draw), or both.
+    """The most bytes or bit-operations that a network may need, or both.
 
-    Each is a number, or a ``Precision`` whose cost is meant: ``BitBudget(bytes=Precision(4, 4))``.
+    Each is a number, or a ``Precision`` whose cost is meant.
+
+    Example:
+        >>> import qbayes as qb
+        >>> budget = qb.BitBudget(bytes=qb.Precision(weight=4, activation=4))
+        >>> list(budget.limits)
+        ['bytes']
+
+    Attributes:
+        bytes: The limit of all packed constants of all members, in bytes; None, no limit, by default.
+        bit_operations: The limit for one row and one draw, in bits of weights × bits of activations summed
+            over multiplications; None, no limit, by default. At least one of the two must be given.
     """
 
     bytes: float | Precision | None = None
@@ -63,7 +74,24 @@ class BitBudget:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Bits by place, what they cost, what was allowed, and the measurements that they were chosen by."""
+    """Bits by place, what they cost, and the measurements that they were chosen by; ``print`` shows a table.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> budget = qb.BitBudget(bytes=20_000)
+        >>> assignment = qb.assign_bits(posterior, task, budget, widths=(2, 4, 8), rows=64, draws=2)
+        >>> sorted({place.part for place in assignment.bits}), assignment.cost["bytes"] <= 20_000
+        (['weight'], True)
+
+    Attributes:
+        precision: The precision with these bits as overrides: give it to ``quantize``.
+        bits: Bits of each place: the weights of a layer, or the activation behind it.
+        cost: What the network needs: ``bytes`` and ``bit_operations``.
+        limits: What was allowed, as numbers.
+        sensitivities: What rounding each place to each width does to the answers.
+    """
 
     precision: Precision
     bits: Mapping[Place, int]
@@ -98,12 +126,37 @@ def assign_bits(
     seed: int = 0,
     device: str | torch.device = "auto",
 ) -> Assignment:
-    """Bits for the layers of a float posterior; quantise with ``assignment.precision``.
+    """Bits for the layers of a float posterior within a budget; quantise with ``assignment.precision``.
 
-    ``precision`` says all else: schemes, ranges, the bits of activations where only bytes count, and
-    overrides, which stay as they are. By default it is the one that the budget names, or W8A8. Sensitivity is
-    measured on ``rows`` validation rows, or training rows where there are none, with ``draws`` draws (of as
-    many members); ``doubt`` is the weight of what becomes of the draws beside what becomes of their mean.
+    With a budget of bytes alone activations keep their bits. With one of bit-operations both are assigned.
+
+    Example:
+        >>> import qbayes as qb
+        >>> task = qb.load_task("digits")
+        >>> posterior = qb.fit("mlp", task, "mcd", qb.Budget(epochs=1))
+        >>> budget = qb.BitBudget(bytes=qb.Precision(weight=4, activation=4))
+        >>> assignment = qb.assign_bits(posterior, task, budget, widths=(2, 4, 8), rows=64, draws=2)
+        >>> assignment.cost["bytes"] <= assignment.limits["bytes"]
+        True
+
+    Args:
+        posterior: A float posterior; it stays as it is.
+        task: Its validation rows are measured on, or its training rows where there are none.
+        budget: The most bytes, bit-operations or both.
+        precision: Says all else: schemes, ranges, the bits of activations where only bytes count, and
+            overrides, which stay as they are. By default it is the one that the budget names, or W8A8.
+        widths: The numbers of bits to choose from; 2 … 8 by default.
+        rows: Rows that are measured on.
+        draws: Draws of each row; they are spread over the members.
+        doubt: The weight of what becomes of the draws beside what becomes of their mean; 1 by default.
+        seed: Key of the draws' noise, and of the choice among training rows.
+        device: ``auto`` (CUDA where there is one), ``cpu``, ``cuda``, …
+
+    Returns:
+        The bits of every place with the least sensitivity in all that fit the budget.
+
+    Raises:
+        BadInput: The budget is below the fewest bits everywhere, or an argument is out of range.
     """
     _check(budget, widths, rows, draws, doubt)
     named = [limit for limit in budget.limits.values() if isinstance(limit, Precision)]

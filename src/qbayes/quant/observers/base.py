@@ -22,7 +22,21 @@ MOST_ELEMENTS = 2**18
 
 @dataclass(frozen=True)
 class RangeRule(ABC):
-    """Base of all range rules; the fields say on which codes the range will be laid."""
+    """Base of all range rules; the fields say on which codes the range will be laid.
+
+    Example:
+        >>> import torch
+        >>> rule = QUANTIZERS["minmax"](bits=4, signed=False, symmetric=False)
+        >>> x = torch.tensor([-1.0, 3.0])
+        >>> state = rule.update(x, x.min(), x.max(), rule.init_state())
+        >>> [float(end) for end in rule.batch_range(state)]
+        [-1.0, 3.0]
+
+    Attributes:
+        bits: Bits of a code.
+        signed: Whether codes have a sign, as those of weights.
+        symmetric: Whether the grid is symmetric about 0.
+    """
 
     name: ClassVar[str]
     # whether training moves the scale by its gradient, once data have set it.
@@ -44,19 +58,33 @@ class RangeRule(ABC):
 
     @abstractmethod
     def update(self, x: Tensor, low: Tensor, high: Tensor, state: State) -> State:
-        """The state after the batch ``x``, whose exact extremes are ``low`` and ``high``.
+        """The state after one more batch.
 
-        Must not branch on the data, and may answer anything to a batch that is not finite (the quantiser
+        It must not branch on the data, and may answer anything to a batch that is not finite (the quantiser
         forgets that answer).
+
+        Args:
+            x: The batch.
+            low: Its exact minimum.
+            high: Its exact maximum.
+            state: The state before the batch; it is not changed.
         """
 
     @abstractmethod
     def batch_range(self, state: State) -> tuple[Tensor, Tensor]:
-        """The range of the batches seen so far: two scalars."""
+        """The range of the batches seen so far: two scalars.
+
+        Args:
+            state: The state after them.
+        """
 
     @abstractmethod
     def row_range(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The range of each row of a matrix: the weights that share a scale."""
+        """The range of each row of a matrix: lowest and highest number, one a row.
+
+        Args:
+            rows: The weights that share a scale, one row for each scale.
+        """
 
 
 def thin_out(x: Tensor) -> Tensor:

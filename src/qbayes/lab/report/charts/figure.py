@@ -23,6 +23,10 @@ class Figure(ABC):
 
     ``place`` orders them on the page. ``beside`` is the choice whose values lie side by side; the page makes
     a switch of every other choice. ``same_y``: panels side by side share their y axis.
+
+    Example:
+        >>> FIGURES["weight_bits"]().title
+        'Over weight bits'
     """
 
     name: ClassVar[str]
@@ -34,7 +38,11 @@ class Figure(ABC):
 
     @abstractmethod
     def draw(self, frame: Frame) -> list[Chart]:
-        """The charts of this figure; none where the study has no data for it."""
+        """The charts of this figure; none where the study has no data for it.
+
+        Args:
+            frame: The rows of a study.
+        """
 
 
 @dataclass(frozen=True)

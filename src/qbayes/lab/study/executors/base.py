@@ -40,7 +40,14 @@ class Conditions:
 
 
 class Executor(ABC):
-    """``submit`` up to ``slots`` jobs, ``wait`` for events, ``close`` in the end."""
+    """``submit`` up to ``slots`` jobs, ``wait`` for events, ``close`` in the end.
+
+    Example:
+        >>> executor = EXECUTORS["local"](Conditions(Path("runs/study")), workers=2)
+        >>> executor.slots, executor.wait(0.0)
+        (2, [])
+        >>> executor.close()
+    """
 
     @property
     @abstractmethod
@@ -48,11 +55,21 @@ class Executor(ABC):
         """How many jobs run at once."""
 
     @abstractmethod
-    def submit(self, job: str, payload: Mapping[str, Any]) -> None: ...
+    def submit(self, job: str, payload: Mapping[str, Any]) -> None:
+        """Start a job; an event tells how it ends.
+
+        Args:
+            job: The job's name, which its events carry.
+            payload: What the worker must know, as JSON.
+        """
 
     @abstractmethod
     def wait(self, seconds: float) -> list[Event]:
-        """What happened within so many seconds; returns with the first events."""
+        """What happened; returns with the first events.
+
+        Args:
+            seconds: The longest wait.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -17,11 +17,22 @@ _HEADER = ("name", "question", "cost", "expect")
 
 @dataclass(frozen=True)
 class Study:
-    """A question as data.
+    """A question as data: one complete run, and what varies.
 
-    ``run`` is one complete run, its sections with their defaults; ``axes`` are what varies; ``header`` holds
-    the name, the question, what it costs and the answer expected. ``text`` is the file as it was written,
-    nothing for a study that was made from its parts.
+    Example:
+        >>> import qbayes as qb
+        >>> run = {"task": "digits", "network": "mlp", "method": "mcd"}
+        >>> axes = {"method.rate": [0.1, 0.2], "seed": [0, 1, 2]}
+        >>> study = qb.Study.from_content({"study": {"name": "rates"}, "run": run, "axes": axes})
+        >>> study.name, len(list(study.points()))
+        ('rates', 6)
+
+    Attributes:
+        header: The name, the question, what it costs and the answer expected.
+        run: One complete run: its sections with their defaults.
+        axes: What varies; nothing by default.
+        source: The parts as they were read; empty by default.
+        text: The file as it was written; nothing for a study that was made from its parts.
     """
 
     header: Mapping[str, str]
@@ -32,10 +43,12 @@ class Study:
 
     @property
     def name(self) -> str:
+        """The name of the study; a store belongs to one name."""
         return self.header["name"]
 
     @property
     def question(self) -> str:
+        """The question that it asks; nothing where the file has none."""
         return self.header.get("question", "")
 
     def points(self) -> Iterator[Point]:
@@ -44,7 +57,15 @@ class Study:
 
     @classmethod
     def read(cls, path: str | Path) -> "Study":
-        """The study in a TOML file; every error names the file and the key."""
+        """The study in a TOML file; every error names the file and the key.
+
+        Args:
+            path: The file.
+
+        Raises:
+            BadFile: The file cannot be read.
+            BadInput: It is no TOML, or no study.
+        """
         path = Path(path)
         try:
             with path.open("rb") as file:
@@ -67,6 +88,15 @@ class Study:
 
     @classmethod
     def from_toml(cls, text: str, name: str = "study") -> "Study":
+        """The study from the text of a TOML file.
+
+        Args:
+            text: The text.
+            name: The name of a study whose text has none.
+
+        Raises:
+            BadInput: It is no TOML, or no study.
+        """
         if len(text) > LARGEST_TEXT:
             raise BadInput(
                 f"a study must be at most {LARGEST_TEXT:,} characters",
@@ -85,7 +115,15 @@ class Study:
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any], name: str = "study") -> "Study":
-        """The study from its parts, as TOML or JSON hold them."""
+        """The study from its parts, as TOML or JSON hold them.
+
+        Args:
+            content: The tables ``study``, ``run`` and ``axes``; only ``run`` is needed.
+            name: The name of a study whose content has none.
+
+        Raises:
+            BadInput: A key is unknown or missing, or a value is out of range.
+        """
         check_plain(content)
         _known("the file", content, _PARTS)
         header = _tables(content, "study")
