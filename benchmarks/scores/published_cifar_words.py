@@ -8,7 +8,6 @@ from published_cifar_ours import PAPERS_FLOAT
 from published_cifar_rows import NETWORKS, SLIM, Network
 from published_cifar_speed import EPOCH, NAME, NETWORK, STEP
 from published_cifar_speed import read as read_speed
-from published_cifar_summary import summary
 from published_numbers import (
     METHODS,
     Lines,
@@ -144,6 +143,5 @@ def _range(ratios: Sequence[float]) -> str:
 README: Mapping[str, Callable[[Studies], Lines]] = {"status": status}
 HOW_TO_CHOOSE: Mapping[str, Callable[[Studies], Lines]] = {
     "float": float_table,
-    "cifar10 bits": summary,
     "cpu speed": cpu_speed,
 }
