@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from published_cifar_ours import PAPERS_FLOAT
-from published_cifar_rows import NETWORKS, SLIM, Network
+from published_cifar_rows import NETWORKS, SLIM, TINY, Network
 from published_cifar_speed import EPOCH, NAME, NETWORK, STEP
 from published_cifar_speed import read as read_speed
 from published_numbers import (
@@ -45,7 +45,8 @@ def float_table(studies: Studies) -> Lines:
     head = ["error / NLL / ECE", *map(named, METHODS)]
     seeds = min(len(studies["mnist"].floats(method=method)) for method in METHODS)
     cifar = "one seed" if of_studies[SLIM] is None else "the mean over its seeds"
-    where = f"MNIST the mean of {seeds} seeds, CIFAR-10 {cifar}"
+    tiny = f", {TINY.words} {len(studies[TINY.study].floats(method='mcd'))}" if of_studies[TINY] else ""
+    where = f"MNIST the mean of {seeds} seeds, CIFAR-10 {cifar}{tiny}"
     said = f"20 draws; {where}."
     return [*table(head, rows), "", said, _beside_the_paper(slim)]
 
