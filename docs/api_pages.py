@@ -75,7 +75,16 @@ PAGES = (
         "Quantise",
         "quantize",
         "From float to few bits, by calibration or fine-tuning.",
-        ("quantize", "Precision", "FineTuning", "fine_tune", "prepare", "assign_bits", "BitBudget", "Assignment"),
+        (
+            "quantize",
+            "Precision",
+            "FineTuning",
+            "fine_tune",
+            "prepare",
+            "assign_bits",
+            "BitBudget",
+            "Assignment",
+        ),
     ),
     ApiPage(
         "Lower and run",

@@ -1,4 +1,4 @@
-"""A reader of docstrings that takes ``Example:`` as ``Examples:``, so that the code in it is shown as code."""
+"""Docstrings: ``Example:`` is read as ``Examples:``, so that the code in it is shown as code."""
 
 import re
 from typing import Any

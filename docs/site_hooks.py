@@ -11,10 +11,10 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 
-import api_pages
-import cli_pages
+import api_pages  # noqa: E402  (it lies beside this file)
+import cli_pages  # noqa: E402
 
-from qbayes.cli.app import app
+from qbayes.cli.app import app  # noqa: E402
 
 GENERATED: dict[str, str] = {}
 

@@ -45,10 +45,16 @@ def float_table(studies: Studies) -> Lines:
     head = ["error / NLL / ECE", *map(named, METHODS)]
     seeds = min(len(studies["mnist"].floats(method=method)) for method in METHODS)
     cifar = "one seed" if of_studies[SLIM] is None else "the mean over its seeds"
-    tiny = f", {TINY.words} {len(studies[TINY.study].floats(method='mcd'))}" if of_studies[TINY] else ""
+    tiny = f", {TINY.words} {_seeds(studies, TINY)}" if of_studies[TINY] else ""
     where = f"MNIST the mean of {seeds} seeds, CIFAR-10 {cifar}{tiny}"
     said = f"20 draws; {where}."
     return [*table(head, rows), "", said, _beside_the_paper(slim)]
+
+
+def _seeds(studies: Studies, network: Network) -> str:
+    """How many seeds the methods have: ``3``, or ``2 or 3``."""
+    counts = {len(studies[network.study].floats(method=method)) for method in METHODS}
+    return " or ".join(map(str, sorted(counts)))
 
 
 def _of_study(studies: Studies, network: Network) -> Numbers | None:

@@ -56,8 +56,10 @@ def _of_score(where: str, held: Rows, of: Score, name: str, digits: int) -> list
         most = max(most, len(changes))
         cells.append(_both(mean(changes), max(changes), digits) if changes else NONE)
     floats = [_mean(rows, of) for method in METHODS if (rows := held.floats(method=method))]
-    seeds = len({row["seed"] for row in held.floats()})
-    told = f"{where} ({most} methods, {seeds} seed{'s' if seeds > 1 else ''}): {name}"
+    seeds = sorted({len(held.floats(method=method)) for method in METHODS} - {0})
+    told = (
+        f"{where} ({most} methods, {' or '.join(map(str, seeds))} seed{'s' if seeds[-1] > 1 else ''}): {name}"
+    )
     return [told, f"{number(mean(floats), digits)} %", *cells]
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 MEAN_SENTENCE, LONGEST_SENTENCE, LONGEST_OF_README, LONGEST_PARAGRAPH = 16, 35, 25, 90
-README_LINES, GUIDE_WORDS = 120, 12_500
+README_LINES, GUIDE_WORDS = 120, 13_000
 
 NOT_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->|!\[[^\]]*\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -76,7 +76,8 @@ def test_the_first_page_is_short() -> None:
 
 
 def test_the_guides_are_no_book() -> None:
-    assert sum(len(path.read_text(encoding="utf-8").split()) for path in GUIDES) <= GUIDE_WORDS
+    tokens = [re.findall(r"\S*\w\S*", path.read_text(encoding="utf-8")) for path in GUIDES]
+    assert sum(map(len, tokens)) <= GUIDE_WORDS
 
 
 def test_the_glossary_has_at_most_twenty_terms() -> None:
