@@ -15,7 +15,7 @@ BITS = ("W8A8", "W4A4", "W3A3", "W2A2")
 SCORES = ((ERROR, "error", 2), (ECE, "ECE", 2))
 LEGEND = (
     "Change to float, mean / worst: points of error and of ECE over the methods, per cent of the RMSE "
-    "over methods and data sets."
+    "over methods and data sets. UCI has splits in the place of seeds."
 )
 
 Three = tuple[float, float, float]
@@ -40,7 +40,7 @@ def results(studies: Studies) -> Lines:
         except Missing:
             continue
     rows += [_regression(studies["uci"])] if "uci" in studies else []
-    return [*table(["", "float", *BITS], rows), "", LEGEND]
+    return [*table(["", "methods × seeds", "float", *BITS], rows), "", LEGEND]
 
 
 def _images(where: str, held: Rows) -> list[list[str]]:
@@ -57,10 +57,8 @@ def _of_score(where: str, held: Rows, of: Score, name: str, digits: int) -> list
         cells.append(_both(mean(changes), max(changes), digits) if changes else NONE)
     floats = [_mean(rows, of) for method in METHODS if (rows := held.floats(method=method))]
     seeds = sorted({len(held.floats(method=method)) for method in METHODS} - {0})
-    told = (
-        f"{where} ({most} methods, {' or '.join(map(str, seeds))} seed{'s' if seeds[-1] > 1 else ''}): {name}"
-    )
-    return [told, f"{number(mean(floats), digits)} %", *cells]
+    runs = f"{most} × {'–'.join(map(str, seeds))}"
+    return [f"{where}: {name}", runs, f"{number(mean(floats), digits)} %", *cells]
 
 
 def _change(pairs: Sequence[Pair], of: Score) -> float:
@@ -81,8 +79,8 @@ def _regression(held: Rows) -> list[str]:
         average, worst = [one.mean.value for one in costs], [one.worst[0] for one in costs]
         cells.append(_both(mean(average), max(worst), 1) if costs else NONE)
     splits = len(held.frame.values("fold"))
-    told = f"UCI, {len(held.tasks())} tables ({len(methods_of(held))} methods, {splits} splits): RMSE, %"
-    return [told, NONE, *cells]
+    runs = f"{len(methods_of(held))} × {splits}"
+    return [f"UCI, {len(held.tasks())} tables: RMSE, %", runs, NONE, *cells]
 
 
 def _both(average: float, worst: float, digits: int) -> str:

@@ -11,11 +11,13 @@ from statistics import mean
 
 import pytest
 
+from qbayes.options import RENAMED
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 MEAN_SENTENCE, LONGEST_SENTENCE, LONGEST_OF_README, LONGEST_PARAGRAPH = 16, 35, 25, 90
-README_LINES, GUIDE_WORDS = 120, 13_000
+README_LINES, GUIDE_WORDS, LONGEST_CHANGE = 120, 13_000, 60
 
 NOT_PROSE = re.compile(r"^```.*?^```$|<!--.*?-->|!\[[^\]]*\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -83,6 +85,15 @@ def test_the_guides_are_no_book() -> None:
 def test_the_glossary_has_at_most_twenty_terms() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     assert 10 <= len(re.findall(r"^\| \*\*", text, re.MULTILINE)) <= 20
+
+
+def test_the_changelog_has_short_lines_and_every_new_name() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^- .*$", text, re.MULTILINE)
+    assert len(lines) > 50
+    assert [line for line in lines if len(line.split()) > LONGEST_CHANGE] == []
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text, re.MULTILINE)
+    assert RENAMED.items() <= dict(rows).items()
 
 
 PAGE = """# A heading of many words that is no sentence at all

@@ -60,8 +60,8 @@ def test_complete_studies_take_their_place(folder: Path) -> None:
     assert any(line.startswith("| CIFAR-10, ResNet-8 |") for line in lines)
     assert README["status"](studies) == ["Version 0.1."]
     lines = results(studies)
-    assert any(line.startswith("| CIFAR-10, ResNet-8 (4 methods, 3 seeds): error |") for line in lines)
-    assert any(line.startswith("| CIFAR-10, slim ResNet-18 (4 methods, 1 seed): ECE |") for line in lines)
+    assert any(line.startswith("| CIFAR-10, ResNet-8: error | 4 × 3 |") for line in lines)
+    assert any(line.startswith("| CIFAR-10, slim ResNet-18: ECE | 4 × 1 |") for line in lines)
 
 
 def test_how_to_choose_says_what_arithmetic_costs(folder: Path) -> None:
