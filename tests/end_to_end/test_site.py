@@ -25,6 +25,7 @@ FIRST_HITS = {
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs.package("material")
+    needs.package("latex2mathml")
     needs.package("mkdocstrings")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
