@@ -87,8 +87,9 @@ bench: .venv/.installed
 		[ -e "$$file" ] || continue; found=yes; echo "== $$file"; $(RUN)/python "$$file"; \
 	done; [ $$found = yes ] || { echo "benchmarks/ holds no benchmark"; exit 1; }
 
+# The variable silences an advertisement of the theme's successor.
 docs: .venv/.docs
-	$(RUN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict --quiet
 	@echo "the documentation is in site/index.html"
 
 vendor: .venv/.installed

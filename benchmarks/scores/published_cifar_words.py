@@ -5,20 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from published_cifar_ours import PAPERS_FLOAT
-from published_cifar_rows import NETWORKS, SLIM, Held, Network, change
+from published_cifar_rows import NETWORKS, SLIM, TINY, Network
 from published_cifar_speed import EPOCH, NAME, NETWORK, STEP
 from published_cifar_speed import read as read_speed
-from published_cifar_summary import summary
-from published_images import ECE, ERROR
 from published_numbers import (
     METHODS,
     Lines,
-    Missing,
     Studies,
     mean_and_deviation,
     named,
     number,
-    signed,
     table,
 )
 from published_readme import mnist_floats
@@ -27,7 +23,6 @@ from qbayes.lab.analysis.frame import Row
 from qbayes.lab.analysis.pairs import score
 
 FLOAT_ROWS = "images_float.csv"
-BITS = ("W8A8", "W4A4", "W3A3", "W2A2")
 # recipes of the float rows of before, by method.
 _RECIPES = {"bbb from pointwise": "bbb"}
 Numbers = Mapping[str, tuple[float, float, float]]
@@ -50,10 +45,16 @@ def float_table(studies: Studies) -> Lines:
     head = ["error / NLL / ECE", *map(named, METHODS)]
     seeds = min(len(studies["mnist"].floats(method=method)) for method in METHODS)
     cifar = "one seed" if of_studies[SLIM] is None else "the mean over its seeds"
-    where = f"MNIST the mean of {seeds} seeds, CIFAR-10 {cifar}"
-    links = "([more](docs/results/float.md), [CIFAR-10](docs/results/cifar10.md), [UCI](docs/results/uci.md))"
-    said = f"Float results, 20 draws, {where} {links}:"
-    return [said, "", *table(head, rows), "", _beside_the_paper(slim)]
+    tiny = f", {TINY.words} {_seeds(studies, TINY)}" if of_studies[TINY] else ""
+    where = f"MNIST the mean of {seeds} seeds, CIFAR-10 {cifar}{tiny}"
+    said = f"20 draws; {where}."
+    return [*table(head, rows), "", said, _beside_the_paper(slim)]
+
+
+def _seeds(studies: Studies, network: Network) -> str:
+    """How many seeds the methods have: ``3``, or ``2 or 3``."""
+    counts = {len(studies[network.study].floats(method=method)) for method in METHODS}
+    return " or ".join(map(str, sorted(counts)))
 
 
 def _of_study(studies: Studies, network: Network) -> Numbers | None:
@@ -105,38 +106,6 @@ def _beside_the_paper(found: Numbers) -> str:
     return f"Beside the paper's float networks on CIFAR-10: {'; '.join(parts)}."
 
 
-def bits_table(studies: Studies) -> Lines:
-    """Change to float in points of error and ECE, by network; nothing before there are runs."""
-    lines: Lines = []
-    for network in NETWORKS:
-        try:
-            held = Held.of(studies, network)
-            lines += ["", *_bits(held)] if lines else _bits(held)
-        except Missing:
-            continue
-    return lines
-
-
-def _bits(held: Held) -> Lines:
-    widths = [bits for bits in BITS if held.best.pairs(precision=bits)]
-    if not widths:
-        raise Missing("no run by our recipe")
-    rows = []
-    for method in held.methods:
-        cells = []
-        for bits in widths:
-            pairs = held.best.pairs(method=method, precision=bits)
-            numbers = [signed(change(pairs, one[0], one[2]).value, one[3]) for one in (ERROR, ECE)]
-            cells.append(" / ".join(numbers) if pairs else "–")
-        rows.append([named(method), *cells])
-    seeds = held.seeds(precision="float")
-    said = (
-        f"CIFAR-10, {held.network.words}, {'one seed' if seeds == 1 else f'{seeds} seeds'}, the same "
-        f"({len(held.frame.rows)} of {held.frame.planned} runs; [all of it](docs/results/cifar10.md)):"
-    )
-    return [said, "", *table(["", *widths], rows)]
-
-
 def status(studies: Studies) -> Lines:
     """What of the paper's CIFAR-10 study is not there yet; nothing of it once all planned runs are done."""
     frames = [studies[network.study].frame for network in NETWORKS if network.study in studies]
@@ -178,12 +147,8 @@ def _range(ratios: Sequence[float]) -> str:
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
-README: Mapping[str, Callable[[Studies], Lines]] = {
-    "float": float_table,
-    "cifar10": bits_table,
-    "status": status,
-}
+README: Mapping[str, Callable[[Studies], Lines]] = {"status": status}
 HOW_TO_CHOOSE: Mapping[str, Callable[[Studies], Lines]] = {
-    "cifar10 bits": summary,
+    "float": float_table,
     "cpu speed": cpu_speed,
 }

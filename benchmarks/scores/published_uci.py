@@ -242,16 +242,6 @@ TABLES: Mapping[str, Callable[[Studies], Lines]] = {
 # ---- words on other pages: a test holds them to these
 
 
-def of_readme(ours: Rows) -> str:
-    """The sentence of the README on regression."""
-    parts = [f"{bits} {_words(ours, bits)}" for bits in ours.present("precision", HEAD)]
-    return (
-        f"Regression, {len(ours.tasks())} UCI tables, {len(ours.frame.values('fold'))} splits, the same "
-        "bits in every layer, RMSE lost by four methods, median over the sets / mean / worst set: "
-        f"{'; '.join(parts)} ([all of it](docs/results/uci.md))."
-    )
-
-
 def of_choosing(ours: Rows) -> str:
     """The rows of how-to-choose on regression."""
     rows = [
@@ -287,4 +277,4 @@ def _between(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-WORDS: Mapping[str, Callable[[Rows], str]] = {"README.md": of_readme, "docs/how-to-choose.md": of_choosing}
+WORDS: Mapping[str, Callable[[Rows], str]] = {"docs/how-to-choose.md": of_choosing}

@@ -235,7 +235,7 @@ def test_what_is_lost_is_the_same_by_the_rows_and_by_the_table(rehearsed: Studie
 # ---- words elsewhere
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to-choose.md"])
+@pytest.mark.parametrize("page", ["docs/how-to-choose.md"])
 def test_words_on_regression_are_those_of_the_rows(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     held = Studies(published.RESULTS)["uci"]
