@@ -42,7 +42,7 @@ def choose_rows(there: int, rows: int) -> Tensor:
 
     Example:
         >>> from qbayes.metrics.choice import choose_rows
-        >>> set(chosen(100, 3).tolist()) <= set(chosen(100, 10).tolist())
+        >>> set(choose_rows(100, 3).tolist()) <= set(choose_rows(100, 10).tolist())
         True
 
     Args:
