@@ -107,7 +107,6 @@ PAGES = (
         "The four methods with their equations, and what a method of your own derives from.",
         modules=(
             "qbayes.methods.base",
-            "qbayes.methods.descent",
             "qbayes.methods.pointwise",
             "qbayes.methods.mcd",
             "qbayes.methods.bbb",
