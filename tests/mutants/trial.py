@@ -152,6 +152,8 @@ def _run_in_child(chosen: "Chosen", tree: Path, answer: Path, to_the_end: bool) 
     """Never returns."""
     try:
         os.setsid()
+        # a shell lets its background processes ignore Ctrl-C, and tests send it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(tree)
         os.environ.update(environment(tree), PYTHONDONTWRITEBYTECODE="1")
         sys.dont_write_bytecode = True
