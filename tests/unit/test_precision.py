@@ -194,6 +194,15 @@ def test_bad_overrides_are_refused(overrides: Any, message: str) -> None:
         Precision(overrides=overrides)
 
 
+def test_overrides_that_are_added_win_over_those_before() -> None:
+    """Where a pattern stood there already, its old and new options stand at the end together."""
+    precision = Precision(overrides={"a*": {"weight": 4, "activation": 6}, "ab": {"weight": 2}})
+    more = precision.with_overrides({"a*": {"weight": 5}})
+    assert [pattern for pattern, _ in more.overrides] == ["ab", "a*"]
+    layer = more.for_layer("ab")
+    assert (layer.weight, layer.activation) == (5, 6)
+
+
 def test_an_override_that_matches_no_layer_is_refused() -> None:
     precision = Precision(overrides={"conv*": {"weight": 4}, "haed": {"weight": 8}})
     with pytest.raises(BadInput, match="'haed' matches none") as caught:
