@@ -21,13 +21,21 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from qbayes.cli.demo_figure import COLOURS
 from qbayes.errors import BadInput
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import STYLES, Beyond, Chart, Series, csv_text, rounded, styles_of
-from qbayes.lab.report.charts.figure import Figure, Plate, chart_name
-from qbayes.lab.report.charts.static import paint, sheets, write_static
-from qbayes.lab.report.charts.static_marks import PAINTERS
+from qbayes.lab.report.charts.chart import (
+    STYLES,
+    Beyond,
+    Chart,
+    Figure,
+    Plate,
+    Series,
+    chart_name,
+    csv_text,
+    rounded,
+    styles_of,
+)
+from qbayes.lab.report.charts.static import PAINTERS, paint, sheets, write_static
 from qbayes.lab.report.page.data import script_safe, table
-from qbayes.lab.report.page.text import duration
-from qbayes.lab.report.page.toml import toml_text
+from qbayes.lab.report.page.text import duration, toml_text
 
 LINE = Series(
     "MC dropout", "mcd", ("float", "8"), (1.25, 2.5), (1.0, 2.0), (1.5, 3.0), ("3 seeds", "2 seeds")

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qbayes.lab.analysis.caveats import caveats
 from qbayes.lab.analysis.intervals import Estimate, Share, estimate
+from qbayes.lab.analysis.pairs import caveats
 from qbayes.lab.analysis.run_groups import preferred
 from qbayes.lab.paper.claims import Line, judge_all, judges
 from qbayes.lab.paper.judge.conclude import caveats_of, conclude, decide, refuted, together
-from qbayes.lab.paper.judge.judgement import Comparison, judged
+from qbayes.lab.paper.judge.judgement import Above, AtMost, Comparison, Within, judged
 from qbayes.lab.paper.judge.margins import margin, margin_of
-from qbayes.lab.paper.judge.rules import Above, AtMost, Within
 from study_rows import Made, classified, regressed, row, study
 
 HOLDS, FAILS, OPEN, EQUAL = "holds", "does not hold", "not enough data", "no difference that matters"

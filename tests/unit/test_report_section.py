@@ -7,7 +7,7 @@ import pytest
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.paper.section import register_claims
-from qbayes.lab.report.charts.figure import Plate
+from qbayes.lab.report.charts.chart import Plate
 from qbayes.lab.report.page import section
 from qbayes.lab.report.page.page import write_report
 from qbayes.lab.report.page.section import Section, csv_lines, register_section

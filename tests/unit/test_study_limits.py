@@ -12,10 +12,8 @@ from qbayes.lab.study.executors.base import Conditions
 from qbayes.lab.study.executors.local import Local, check_workers
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.run import run_study
-from qbayes.lab.study.spec.builtin import shipped, study_file
 from qbayes.lab.study.spec.grid import MOST_RUNS
-from qbayes.lab.study.spec.study import Study
-from qbayes.lab.study.spec.values import LARGEST_TEXT, check_name
+from qbayes.lab.study.spec.study import LARGEST_TEXT, Study, check_name, shipped, study_file
 from qbayes.tasks.splits import fixed_split
 from qbayes.training.budget import Budget
 

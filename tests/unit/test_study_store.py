@@ -29,8 +29,7 @@ from qbayes.lab.study.store import lock
 from qbayes.lab.study.store import store as store_module
 from qbayes.lab.study.store.repair import mend
 from qbayes.lab.study.store.store import Store, StoreFull
-from qbayes.lab.study.store.table import ORIGIN
-from qbayes.lab.study.store.tables import as_csv, as_parquet
+from qbayes.lab.study.store.table import ORIGIN, as_csv, as_parquet
 from qbayes.metrics import Scores
 from qbayes.provenance import provenance
 

@@ -48,8 +48,7 @@ def demo(
     from qbayes.lab.paper.section import register_claims
     from qbayes.lab.report.page.page import write_report
     from qbayes.lab.study.run import run_study
-    from qbayes.lab.study.spec.builtin import study_file
-    from qbayes.lab.study.spec.study import Study
+    from qbayes.lab.study.spec.study import Study, study_file
     from qbayes.posterior.storage.save import write_atomically
 
     register_claims()
@@ -97,8 +96,7 @@ def _check_plotting() -> None:
 
 def _figure(folder: Path, frames: "Sequence[Frame]") -> str | None:
     """The turned digit, where the digits are among the studies."""
-    from qbayes.cli.demo_figure import draw
-    from qbayes.cli.demo_panels import examples, panels
+    from qbayes.cli.demo_figure import draw, examples, panels
     from qbayes.posterior.storage.save import write_atomically
 
     for frame in frames:

@@ -14,8 +14,8 @@ from qbayes.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from qbayes import Precision
+    from qbayes.lab.bench.measure import Size
     from qbayes.lab.bench.result import Cell
-    from qbayes.lab.bench.size import Size
 
 _NETWORKS = "mlp,lenet,resnet18-slim,resnet18-standard"
 _KNOWN_NETWORKS = "mlp,lenet,resnet8,resnet18-slim,resnet18-standard"
@@ -118,7 +118,7 @@ class _Bench:
     def sizes(self) -> None:
         """Point weights and Gaussian ones; the other methods' files hold the same codes a member."""
         from qbayes.lab.bench import report
-        from qbayes.lab.bench.size import BITS, measure_size
+        from qbayes.lab.bench.measure import BITS, measure_size
 
         self._print(*report.size_head())
         methods = self.settings["methods"]
@@ -131,7 +131,7 @@ class _Bench:
                     self._write()
 
     def document(self) -> dict[str, Any]:
-        from qbayes.lab.bench.record import document
+        from qbayes.lab.bench.report import document
 
         return document(self.machine, self.settings, self.cells, self.files)
 
@@ -173,7 +173,7 @@ def _check_files(out_file: Path | None, figure: Path | None, *, overwrite: bool)
 
 
 def _check_clock(clock: str, threads: int) -> None:
-    from qbayes.lab.bench.timing import CLOCKS
+    from qbayes.lab.bench.measure import CLOCKS
 
     check_choice("the clock", clock, tuple(CLOCKS))
     if clock == "cpu" and threads > 1:

@@ -10,8 +10,8 @@ import typer
 from qbayes.cli import options
 from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
 from qbayes.cli.console import check_choice, note, out, print_json
-from qbayes.cli.derived_options import NOTHING, Given, with_options_of
 from qbayes.cli.inputs import open_float_posterior, open_task, parse_settings
+from qbayes.cli.options import NOTHING, Given, with_options_of
 from qbayes.training.budget import Budget
 
 if TYPE_CHECKING:

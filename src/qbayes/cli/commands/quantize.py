@@ -11,8 +11,8 @@ import typer
 from qbayes.cli import options
 from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
 from qbayes.cli.console import check_choice, note, out, print_json
-from qbayes.cli.derived_options import NOTHING, Given, with_options_of
 from qbayes.cli.inputs import open_float_posterior, parse_settings, task_for
+from qbayes.cli.options import NOTHING, Given, with_options_of
 from qbayes.errors import BadInput
 from qbayes.options import options_of
 from qbayes.quant.finetune.fine_tuning import FineTuning

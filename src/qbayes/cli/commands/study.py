@@ -209,8 +209,7 @@ def _print_comparison(found: "Comparison") -> None:
 
 
 def _read(file: Path) -> "Study":
-    from qbayes.lab.study.spec.builtin import study_file
-    from qbayes.lab.study.spec.study import Study
+    from qbayes.lab.study.spec.study import Study, study_file
 
     return Study.read(study_file(file))
 

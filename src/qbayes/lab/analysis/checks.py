@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qbayes.lab.analysis.caveats import SHARED, of_two, without_control
 from qbayes.lab.analysis.check_base import CHECKS, Check, Finding, Study, check, label, listed, one_run
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.analysis.pairs import Pair, is_float, is_quantised, score
+from qbayes.lab.analysis.pairs import SHARED, Pair, is_float, is_quantised, of_two, score, without_control
 from qbayes.lab.analysis.run_groups import COLLAPSE_REGRESSION, POINTWISE, has_collapsed
 from qbayes.lab.study.store.table import ORIGIN
 from qbayes.metrics.row_errors import BINS, bin_of

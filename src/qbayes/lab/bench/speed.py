@@ -21,13 +21,20 @@ from qbayes.integer.backends.onednn.primitives import Shape
 from qbayes.integer.backends.onednn.trial import saturates
 from qbayes.integer.ops import OPS
 from qbayes.integer.posterior import ProgramPosterior, load
-from qbayes.lab.bench.baseline_loop import PlainLoop
 from qbayes.lab.bench.engines.base import ENGINES
-from qbayes.lab.bench.memory import Memory
+from qbayes.lab.bench.engines.posteriors import PlainLoop
+from qbayes.lab.bench.measure import (
+    Memory,
+    Times,
+    affordable_draws,
+    interleaved,
+    operations,
+    roofline,
+    roofline_names,
+    stopwatch,
+)
 from qbayes.lab.bench.result import Cell, Row
-from qbayes.lab.bench.roofline import operations, roofline, roofline_names
 from qbayes.lab.bench.subjects import Subject, make_subject
-from qbayes.lab.bench.timing import Times, affordable_draws, interleaved, stopwatch
 from qbayes.lab.bench.worker import EXPECTED, Job, Worker, in_one_line
 from qbayes.provenance import processor, versions
 from qbayes.quant.precision import Precision

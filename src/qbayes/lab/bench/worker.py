@@ -22,10 +22,8 @@ import torch
 
 from qbayes.errors import QbayesError
 from qbayes.lab.bench.engines.base import ENGINES
-from qbayes.lab.bench.memory import Memory, measure_memory
-from qbayes.lab.bench.roofline import roofline_products
+from qbayes.lab.bench.measure import CLOCKS, Memory, Run, burst, measure_memory, roofline_products
 from qbayes.lab.bench.subjects import network_choice
-from qbayes.lab.bench.timing import CLOCKS, Run, burst
 
 # What may go wrong in an engine of others when it opens or runs a network it cannot run.
 EXPECTED = (QbayesError, RuntimeError, TypeError, ValueError)

@@ -6,9 +6,8 @@ from html import escape
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.paper.claims import JUDGED, Line, Verdict, judge_all
 from qbayes.lab.paper.judge.judgement import signed
-from qbayes.lab.report.charts.figure import FIGURES, Plate
-from qbayes.lab.report.page.html import MOST_LINES, table_html
-from qbayes.lab.report.page.section import Section, csv_lines, register_section
+from qbayes.lab.report.charts.chart import FIGURES, Plate
+from qbayes.lab.report.page.section import MOST_LINES, Section, csv_lines, register_section, table_html
 from qbayes.lab.report.page.text import listed_ids
 
 MARKS = {

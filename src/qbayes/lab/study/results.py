@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qbayes.errors import BadFile, BadInput
 from qbayes.lab.study.store.store import Store
-from qbayes.lab.study.store.table import is_table, read_table
-from qbayes.lab.study.store.tables import columns
+from qbayes.lab.study.store.table import columns, is_table, read_table
 from qbayes.metrics.scores import with_numbers
 
 if TYPE_CHECKING:

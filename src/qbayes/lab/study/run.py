@@ -12,10 +12,9 @@ from qbayes.errors import BadInput
 from qbayes.lab.study.executors.base import EXECUTORS, Conditions, Executor
 from qbayes.lab.study.executors.local import check_workers
 from qbayes.lab.study.leader import Leader, Watch
-from qbayes.lab.study.plan.choice import is_candidate
 from qbayes.lab.study.plan.plan import Job, Plan, plan_of
 from qbayes.lab.study.plan.reuse import Loan
-from qbayes.lab.study.plan.runs import PlannedRun, planned_runs
+from qbayes.lab.study.plan.runs import PlannedRun, is_candidate, planned_runs
 from qbayes.lab.study.plan.stacks import MOST, MOST_ON_A_GPU, stacks_of
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.spec.study import Study

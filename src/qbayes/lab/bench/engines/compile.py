@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from qbayes.lab.bench.baseline_loop import PlainLoop
 from qbayes.lab.bench.engines.base import ENGINES, Answer, answers
-from qbayes.lab.bench.engines.posteriors import PosteriorEngine, read_posterior
+from qbayes.lab.bench.engines.posteriors import PlainLoop, PosteriorEngine, read_posterior
 from qbayes.posterior.likelihood import Outputs
 from qbayes.posterior.network import NetworkPosterior
 

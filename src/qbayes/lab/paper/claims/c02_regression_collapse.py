@@ -2,9 +2,9 @@
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import preferred
-from qbayes.lab.paper.judge.collapse import Part, collapses
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Verdict
+from qbayes.lab.paper.judge.losses import Part, collapses
 
 CLAIM = "In regression, pointwise networks and SGHMC collapse at A ≤ 3, and SGHMC at W ≤ 4"
 PARTS = (Part("pointwise", "activation", 3), Part("sghmc", "activation", 3), Part("sghmc", "weight", 4))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, option, preferred
-from qbayes.lab.paper.judge.collapse import Part, collapses
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Line, Verdict
+from qbayes.lab.paper.judge.losses import Part, collapses
 
 CLAIM = "On MNIST, MC dropout collapses at A ≤ 3"
 PART = Part("mcd", "activation", 3)

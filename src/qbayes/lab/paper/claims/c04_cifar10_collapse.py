@@ -2,9 +2,9 @@
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import preferred
-from qbayes.lab.paper.judge.collapse import Part, collapses
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Verdict
+from qbayes.lab.paper.judge.losses import Part, collapses
 
 CLAIM = "On CIFAR-10, all methods collapse at A ≤ 4 and at W ≤ 3"
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")

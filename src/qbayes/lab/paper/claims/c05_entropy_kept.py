@@ -3,9 +3,8 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import POINTWISE, Cell, has_collapsed, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
 from qbayes.lab.paper.judge.margins import NEARLY, change, loss_of, margin
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = (
     "As bits fall, entropy on confusion data stays or rises and entropy on test data stays, for Bayesian "

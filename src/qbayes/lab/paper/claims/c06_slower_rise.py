@@ -9,10 +9,9 @@ from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import Unit, combined
 from qbayes.lab.analysis.run_groups import POINTWISE, Cell, by_method, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
 from qbayes.lab.paper.judge.losses import apart, loss_rows, unit_of
 from qbayes.lab.paper.judge.margins import main_margin
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = "As bits fall, error rises more slowly for Bayesian methods than for pointwise networks"
 FEWEST_WIDTHS = 3  # a slope through two points has no say about a trend

@@ -6,10 +6,9 @@ from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import Estimate
 from qbayes.lab.analysis.run_groups import Cell, by_method, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
 from qbayes.lab.paper.judge.losses import apart, mean_loss, mean_rows, unit_of
 from qbayes.lab.paper.judge.margins import main_margin
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = (
     "Activations are more sensitive to few bits than weights; SGHMC is the most sensitive to weights, "

@@ -5,9 +5,8 @@ from qbayes.lab.analysis.intervals import estimate
 from qbayes.lab.analysis.pairs import between
 from qbayes.lab.analysis.run_groups import POINTWISE, Cell, by_method, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.rules import Above
-from qbayes.lab.paper.judge.shift import SHIFTS, level_margin, rises
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.margins import SHIFTS, level_margin, rises
 
 CLAIM = "Under shift, ECE rises less for Bayesian methods than for pointwise networks, also at A7W8"
 

@@ -3,10 +3,8 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.margins import NEARLY, in_units
-from qbayes.lab.paper.judge.rules import AtMost
-from qbayes.lab.paper.judge.shift import SHIFTS, level_change, level_margin
+from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.margins import NEARLY, SHIFTS, in_units, level_change, level_margin
 from qbayes.metrics.scores import metric as metric_named
 
 CLAIM = "Float and A7W8 are nearly equal under shift"

@@ -6,8 +6,7 @@ from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import Estimate, Unit, estimate
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.rules import Above
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
 
 CLAIM = "8 bits: memory ÷ 4, latency ÷ 2 to ÷ 4"
 # Of the fourfold, an eighth is left for biases (32 bits), scales and the file's header.

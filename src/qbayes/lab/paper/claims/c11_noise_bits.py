@@ -9,9 +9,20 @@ from qbayes.lab.analysis.pairs import between, overlap, rows_term
 from qbayes.lab.analysis.run_groups import Cell, has_collapsed, option, preferred
 from qbayes.lab.paper.claims.c03_mask_collapse import rounds_masks
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Line, Verdict, judged, line
+from qbayes.lab.paper.judge.judgement import (
+    CLAIMS,
+    NEVER,
+    TAIL,
+    Above,
+    AtMost,
+    Chances,
+    Comparison,
+    Line,
+    Verdict,
+    judged,
+    line,
+)
 from qbayes.lab.paper.judge.margins import RELATIVE, in_units, margin_of
-from qbayes.lab.paper.judge.rules import NEVER, TAIL, Above, AtMost, Chances
 from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import metric as metric_named
 

@@ -9,9 +9,8 @@ from qbayes.lab.analysis.intervals import Unit, contrast
 from qbayes.lab.analysis.pairs import rows_term, score
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
 from qbayes.lab.paper.judge.losses import mean_of
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = "Complex networks (ResNet) suffer more from few bits than simple ones (LeNet)"
 SIMPLE, COMPLEX = "lenet", "resnet"

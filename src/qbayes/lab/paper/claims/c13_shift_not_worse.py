@@ -3,10 +3,8 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.margins import NEARLY, in_units
-from qbayes.lab.paper.judge.rules import AtMost
-from qbayes.lab.paper.judge.shift import SHIFTS, level_change, level_margin
+from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.margins import NEARLY, SHIFTS, in_units, level_change, level_margin
 
 CLAIM = "Under shift, entropy and ECE do not get worse at 8 bits (ours, not the paper's)"
 BITS = ("W8A8", "W8A7")

@@ -22,8 +22,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from qbayes.lab.analysis.intervals import LEVEL
-from qbayes.lab.paper.judge.judgement import Judged, Line, Verdict
-from qbayes.lab.paper.judge.rules import NEVER, Outcome
+from qbayes.lab.paper.judge.judgement import NEVER, Judged, Line, Outcome, Verdict
 
 # All lines of a claim together err in so many studies.
 TOGETHER = 1 - LEVEL

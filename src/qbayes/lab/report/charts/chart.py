@@ -1,21 +1,30 @@
-"""Charts as values: what is drawn, without how.
+"""Charts as values: what is drawn, without how; and the figures that they belong to.
 
 The page (SVG by its own script) and the static files (SVG and PDF by matplotlib) draw the same ``Chart``,
 and the CSV behind a figure is its numbers. Axes are in the units that their labels name.
+
+A figure says in words what it shows, and how its charts follow from a study's rows. Figures are registered
+files; the page, the static files and the CSVs take all of them. A figure without data draws nothing.
 """
 
 import csv
 import io
 import math
+import re
+import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from qbayes.errors import BadInput
+from qbayes.lab.analysis.frame import Frame
+from qbayes.registry import Registry
 
 Kind = Literal["lines", "boxes", "bars", "histogram", "scatter", "reliability"]
 MOST_NAMED = 12  # points at the edge in a note; the CSV has all
 FLOAT = "float"  # the category of the unquantised network: drawn apart from the bits, on the left
+FIGURES: Registry[type["Figure"]] = Registry("figure", "qbayes.lab.report.figures")
 
 
 @dataclass(frozen=True)
@@ -234,3 +243,47 @@ def _bad(chart: Chart, series: Series, must: str, got: str) -> BadInput:
         f"{got} in '{series.name}' of '{chart.name}'",
         "put what is not finite into 'beyond'; leave other such points out, and say so in the note",
     )
+
+
+class Figure(ABC):
+    """Base of all figures.
+
+    ``place`` orders them on the page. ``beside`` is the choice whose values lie side by side; the page makes
+    a switch of every other choice. ``same_y``: panels side by side share their y axis.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    caption: ClassVar[str]
+    place: ClassVar[int]
+    beside: ClassVar[str] = "metric"
+    same_y: ClassVar[bool] = False
+
+    @abstractmethod
+    def draw(self, frame: Frame) -> list[Chart]:
+        """The charts of this figure; none where the study has no data for it."""
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A figure with its charts."""
+
+    figure: Figure
+    charts: tuple[Chart, ...]
+
+
+def draw_all(frame: Frame) -> list[Plate]:
+    """Every registered figure that has something to show, in the order of the page."""
+    figures = sorted((FIGURES[name]() for name in FIGURES), key=lambda figure: (figure.place, figure.name))
+    plates = (Plate(figure, tuple(figure.draw(frame))) for figure in figures)
+    return [plate for plate in plates if plate.charts]
+
+
+def chart_name(figure: str, choices: Mapping[str, str]) -> str:
+    """A name for files: the figure and what was chosen, in plain letters."""
+    return "-".join(part for part in (figure, *map(_plain, choices.values())) if part)
+
+
+def _plain(words: str) -> str:
+    letters = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9]+", "_", letters).strip("_").lower()

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import FLOAT, Chart, Series
-from qbayes.lab.report.charts.figure import chart_name
+from qbayes.lab.report.charts.chart import FLOAT, Chart, Series, chart_name
 from qbayes.lab.report.charts.groups import Group, groups_of
 from qbayes.lab.report.charts.points import line, needs_log, note_of, points_at, unit
 

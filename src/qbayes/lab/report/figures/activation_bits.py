@@ -1,8 +1,7 @@
 """Scores over the bits of the activations, with the weights fixed (the paper's figures 4, 6, 8, 11, 15)."""
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure
 from qbayes.lab.report.charts.sweep import draw_sweep
 
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbayes.lab.analysis.frame import Frame, Row, natural
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, chart_name
 from qbayes.lab.report.charts.groups import (
     COLUMNS,
     by,

@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import Chart, Series
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series, chart_name
 from qbayes.lab.report.charts.groups import (
     COLUMNS,
     REPEATS,

@@ -1,8 +1,7 @@
 """Telling test data from confusion data by entropy, over bits: AUROC, AUPR, FPR95, which the paper lacks."""
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure
 from qbayes.lab.report.charts.groups import groups_of
 from qbayes.lab.report.charts.points import unit
 from qbayes.lab.report.charts.sweep import SWEEPS, sweep_chart

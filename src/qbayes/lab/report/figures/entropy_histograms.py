@@ -5,10 +5,8 @@ import math
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import Chart, Series
-from qbayes.lab.report.charts.chosen import chosen_runs
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
-from qbayes.lab.report.charts.groups import Group, groups_of
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series, chart_name
+from qbayes.lab.report.charts.groups import Group, chosen_runs, groups_of
 from qbayes.lab.report.charts.points import label_of
 
 BINS = 30

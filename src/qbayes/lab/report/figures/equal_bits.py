@@ -1,8 +1,7 @@
 """Scores over bits where weights and activations have as many, down to two."""
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure
 from qbayes.lab.report.charts.sweep import draw_sweep
 
 

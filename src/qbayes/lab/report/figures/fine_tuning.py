@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import FLOAT, Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, FLOAT, Chart, Figure, chart_name
 from qbayes.lab.report.charts.groups import (
     Group,
     by,

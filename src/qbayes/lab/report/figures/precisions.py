@@ -1,8 +1,7 @@
 """Scores at each precision, for studies whose precisions make no sweep (float and W8A8, say)."""
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import FLOAT, Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, FLOAT, Chart, Figure, chart_name
 from qbayes.lab.report.charts.groups import Group, groups_of, precision_order
 from qbayes.lab.report.charts.points import line, needs_log, note_of, points_at, unit
 from qbayes.lab.report.charts.sweep import MAIN, MORE, NAMES, SWEEPS

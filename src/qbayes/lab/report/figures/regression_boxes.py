@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, chart_name
 from qbayes.lab.report.charts.groups import Group, groups_of
 from qbayes.lab.report.charts.points import cloud, mean, needs_log, number
 from qbayes.lab.report.charts.sweep import SWEEPS, Sweep

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import FLOAT, Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, FLOAT, Chart, Figure, chart_name
 from qbayes.lab.report.charts.groups import Group, groups_of, precision_order
 from qbayes.lab.report.charts.points import Repeats, line, note_of, unit
 from qbayes.metrics.scores import UNSHIFTED

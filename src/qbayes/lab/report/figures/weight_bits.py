@@ -1,8 +1,7 @@
 """Scores over the bits of the weights, with the activations fixed (the paper's figures 5, 7, 9, 12, 16)."""
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure
 from qbayes.lab.report.charts.sweep import draw_sweep
 
 

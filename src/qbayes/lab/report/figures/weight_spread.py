@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from qbayes.lab.analysis.frame import Frame, Row, natural
-from qbayes.lab.report.charts.chart import FLOAT, Chart, Series
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, FLOAT, Chart, Figure, Series, chart_name
 from qbayes.lab.report.charts.groups import by, by_method, choice_name, free_axes, naming
 from qbayes.lab.report.charts.points import Repeats, label_of
 

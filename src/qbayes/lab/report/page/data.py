@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 from qbayes.lab.analysis.frame import Frame, Row, natural
-from qbayes.lab.report.charts.chart import Style, rounded, styles_of
-from qbayes.lab.report.charts.figure import Plate
+from qbayes.lab.report.charts.chart import Plate, Style, rounded, styles_of
 from qbayes.metrics.scores import METRICS
 
 # Columns in the order of the table; those of the first list are shown at once, if they say anything.

@@ -15,14 +15,12 @@ from pathlib import Path
 from qbayes.errors import BadFile
 from qbayes.lab.analysis.checks import Check, check_all
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Style, csv_text
-from qbayes.lab.report.charts.figure import Plate, draw_all
+from qbayes.lab.report.charts.chart import Plate, Style, csv_text, draw_all
 from qbayes.lab.report.charts.static import require_matplotlib, write_static
 from qbayes.lab.report.page import text
 from qbayes.lab.report.page.data import payload, styles
-from qbayes.lab.report.page.html import checks_html, failures_html
-from qbayes.lab.report.page.section import Section, csv_lines, write_sections
-from qbayes.lab.report.page.toml import toml_text
+from qbayes.lab.report.page.section import Section, checks_html, csv_lines, failures_html, write_sections
+from qbayes.lab.report.page.text import toml_text
 from qbayes.posterior.storage.save import write_atomically
 
 # In this order they are one script.

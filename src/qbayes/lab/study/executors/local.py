@@ -18,7 +18,7 @@ from typing import Any
 from qbayes.errors import BadInput
 from qbayes.lab.study.executors.base import EXECUTORS, Conditions, Event, Executor
 from qbayes.lab.study.store.store import LOGS
-from qbayes.lab.study.work.protocol import PATIENCE, send_line
+from qbayes.lab.study.work.worker import PATIENCE, send_line
 
 # an interpreter with torch, a network, its optimiser and a data set like MNIST.
 _WORKER_BYTES = 1_200_000_000

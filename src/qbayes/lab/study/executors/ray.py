@@ -25,7 +25,7 @@ from qbayes.lab.study.executors.base import EXECUTORS, Conditions, Event, Execut
 from qbayes.lab.study.executors.local import check_workers, import_paths, workers_that_fit
 from qbayes.lab.study.executors.ray_cluster import no_answer
 from qbayes.lab.study.store.store import LOGS
-from qbayes.lab.study.work.protocol import send_line
+from qbayes.lab.study.work.worker import send_line
 
 # seconds: for a process to import torch; to join a cluster, or to start one; to get ready; to leave.
 _WAKE, _JOIN, _START, _READY, _LEAVE = 60.0, 15.0, 60.0, 60.0, 10.0

@@ -17,8 +17,7 @@ from typing import Any, TextIO
 
 from qbayes.errors import BadFile, BadInput
 from qbayes.lab.study.executors.ray_cluster import connect, device_on, share_for
-from qbayes.lab.study.executors.ray_files import pack, stages_of, unpack
-from qbayes.lab.study.executors.ray_folder import Beacon
+from qbayes.lab.study.executors.ray_store import Beacon, pack, stages_of, unpack
 from qbayes.lab.study.plan.result_row import identity
 from qbayes.lab.study.store.store import LOGS, Store, writing
 from qbayes.provenance import versions

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadFile, BadInput
-from qbayes.lab.study.executors.ray_files import Files, pack, stages_of, unpack
-from qbayes.lab.study.executors.ray_folder import claimed, sees
+from qbayes.lab.study.executors.ray_store import Files, claimed, pack, sees, stages_of, unpack
 from qbayes.lab.study.store.store import FAILED, StageDamaged, Store, StoreFull
-from qbayes.lab.study.work.dispatch import perform as do
+from qbayes.lab.study.work.jobs import perform as do
 from qbayes.lab.study.work.worker_context import DeviceLost, Workplace
 from qbayes.provenance import versions
 

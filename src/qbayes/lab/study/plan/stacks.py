@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from qbayes.lab.study.plan.network import make_network
 from qbayes.lab.study.plan.plan import Plan
 from qbayes.lab.study.plan.runs import PlannedRun
 from qbayes.lab.study.plan.stages import method_and_budget, quantised_values
-from qbayes.lab.study.plan.tasks import Facts, Tasks
+from qbayes.lab.study.plan.tasks import Facts, Tasks, make_network
 from qbayes.lab.study.spec.sections import FLOAT, fine_tuning_of, is_trained, mixed_of, named, precision_of
 from qbayes.lab.study.store.keys import canonical
 from qbayes.quant.finetune.stacked import cannot_stack_quantised

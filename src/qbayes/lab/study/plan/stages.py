@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbayes.errors import BadInput
-from qbayes.lab.study.plan.network import check_network
-from qbayes.lab.study.plan.tasks import CONFUSION, Facts, Tasks
+from qbayes.lab.study.plan.tasks import CONFUSION, Facts, Tasks, check_network
 from qbayes.lab.study.spec.sections import (
     EVALUATE,
     FINETUNED,

@@ -17,7 +17,7 @@ from qbayes.errors import BadFile, BadInput, RunFailed
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store.keys import STAGES
 from qbayes.lab.study.store.lock import held
-from qbayes.lab.study.store.tables import as_csv, as_parquet
+from qbayes.lab.study.store.table import as_csv, as_parquet
 from qbayes.posterior.storage.save import write_atomically
 from qbayes.provenance import commit, versions
 

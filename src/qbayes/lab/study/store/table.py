@@ -1,4 +1,4 @@
-"""A study's results as one CSV, read back: a store's ``results.csv``, or a small one that was published.
+"""A study's results as tables: the CSV and Parquet of a store, and a CSV that was published, read back.
 
 A published table begins with lines of JSON behind a ``#``: the study (as in ``study.json``), and what it says
 once instead of in every row. ``{"by": ["precision"], "columns": ["weight"], "rows": [["W8A7", 8], …]}`` gives
@@ -10,17 +10,18 @@ a run without a ``status`` is done.
 """
 
 import csv
+import importlib.util
 import io
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadFile
-from qbayes.metrics.scores import NOT_FINITE
+from qbayes.metrics.scores import NOT_FINITE, with_numbers
 
 Row = dict[str, Any]
 
@@ -241,3 +242,36 @@ def _bad(path: Path, must: str, got: str, do: str = _RESTORE) -> BadFile:
 
 
 _FOREIGN = "give the results.csv of a study, or what 'qbayes study export' wrote"
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """The columns in the order of the table: what a run is, where it lies, what was found, and by what."""
+    names = {name for row in rows for name in row}
+    axes = sorted(name for name in names if name.startswith(AXIS))
+    first = [name for name in KNOWN_BEFORE if name in names]
+    last = [name for name in ORIGIN if name in names]
+    return [*first, *axes, *sorted(names - {*first, *axes, *last}), *last]
+
+
+def as_csv(rows: list[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns(rows), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def as_parquet(rows: list[Row]) -> bytes | None:
+    """None where pandas or pyarrow is not installed (the extra ``report`` brings them)."""
+    if any(importlib.util.find_spec(name) is None for name in ("pandas", "pyarrow")):
+        return None
+    import pandas as pd
+
+    frame = pd.DataFrame([with_numbers(row) for row in rows], columns=columns(rows))
+    # an axis may hold words and numbers: Parquet wants one kind a column.
+    for name in frame.columns:
+        if frame[name].dtype == object:
+            frame[name] = frame[name].map(lambda value: None if value is None else str(value))
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()

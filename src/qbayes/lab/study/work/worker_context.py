@@ -1,6 +1,8 @@
-"""Where the jobs of a study are done: the store, the data and the device of one process."""
+"""Where the jobs of a study are done: store, data and device of one process, and what a stage takes."""
 
+import json
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +13,7 @@ from torch import nn
 
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError
 from qbayes.integer.program.program import Program
-from qbayes.lab.study.plan.network import make_network
-from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.plan.tasks import Tasks, make_network
 from qbayes.lab.study.spec.sections import label_of, named
 from qbayes.lab.study.store.store import (
     CHECKPOINT,
@@ -20,14 +21,14 @@ from qbayes.lab.study.store.store import (
     StageDamaged,
     Store,
     StoreFull,
+    read_object,
     reason_of,
     why_full,
 )
-from qbayes.lab.study.work.spent import SECONDS, Spent
 from qbayes.networks import Architecture, is_own
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.storage.outline import Outlined
-from qbayes.posterior.storage.save import load_posterior, save_posterior
+from qbayes.posterior.storage.save import load_posterior, save_posterior, write_atomically
 from qbayes.posterior.storage.stored import NetworkSource
 from qbayes.posterior.storage.weights_header import Damaged
 from qbayes.provenance import provenance, versions
@@ -37,6 +38,8 @@ from qbayes.quant.prepare import requantised
 from qbayes.training.checkpoint import BadCheckpoint
 from qbayes.training.fit import choose_device
 
+_FILE = "spent.json"
+SECONDS, CORE_SECONDS = "seconds", "core_seconds"
 PROGRAM = "program.qbayes"
 # what a network or a method may raise on its own: that run fails, the others go on.
 FAILURES = (
@@ -54,6 +57,34 @@ _FAULT = "CUDA error"
 Job = Mapping[str, Any]
 Stage = tuple[str, Mapping[str, Any]]
 Say = Callable[[str], None]
+
+
+class Spent:
+    """The seconds of a stage from now on, and those that earlier attempts left in ``folder``.
+
+    ``core_seconds`` are those of this process on all of its threads: what others do on the machine is not in
+    them. An attempt that is killed leaves nothing behind.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _FILE
+        found = read_object(self._path) or {}
+        self._before = {name: _number(found.get(name)) for name in (SECONDS, CORE_SECONDS)}
+        self._begun = time.monotonic(), time.process_time()
+
+    def so_far(self) -> dict[str, float]:
+        clocks = time.monotonic(), time.process_time()
+        now = zip((SECONDS, CORE_SECONDS), clocks, self._begun, strict=True)
+        return {name: round(self._before[name] + clock - begun, 3) for name, clock, begun in now}
+
+    def keep(self) -> None:
+        """Leave it for the next attempt."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, json.dumps(self.so_far()).encode())
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
 
 
 class DeviceLost(RuntimeError):
