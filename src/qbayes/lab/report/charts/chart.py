@@ -263,6 +263,12 @@ class Figure(ABC):
     def draw(self, frame: Frame) -> list[Chart]:
         """The charts of this figure; none where the study has no data for it."""
 
+    @classmethod
+    def chart(cls, choices: Mapping[str, str], series: Sequence[Series], **about: Any) -> list[Chart]:
+        """One of its charts, called by what was chosen; none without series."""
+        name = chart_name(cls.name, choices)
+        return [Chart(name, series=tuple(series), choices=choices, **about)] if series else []
+
 
 @dataclass(frozen=True)
 class Plate:

@@ -5,7 +5,7 @@ study) makes another chart, so that no average mixes what is not comparable.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -78,7 +78,9 @@ def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
         partner = {run: row for run, row in pairs.items() if row is not None}
         floats = {id(row): row for row in partner.values()}
         groups.append(Group(choices, tuple(rows), tuple(floats.values()), partner))
-    return sorted([*groups, *_orphans(frame, groups)], key=_by_choices)
+    return sorted(
+        [*groups, *_orphans(frame, groups)], key=lambda group: tuple(map(natural, group.choices.values()))
+    )
 
 
 def free_axes(frame: Frame) -> list[str]:
@@ -95,6 +97,15 @@ def naming(rows: Iterable[Row], columns: Iterable[str]) -> list[str]:
     """The task, and the columns that tell rows of one task apart."""
     tasks = by(rows, lambda row: str(row.get("task"))).values()
     return [column for column in columns if column == "task" or any(_varies(some, column) for some in tasks)]
+
+
+def split_by(
+    rows: Sequence[Row], columns: Sequence[str], hidden: Collection[str] = ()
+) -> list[tuple[dict[str, str], list[Row]]]:
+    """The rows that agree in all columns, each with the choices that name them but for ``hidden`` ones."""
+    named = [column for column in naming(rows, columns) if column not in hidden]
+    alike = by(rows, lambda row: tuple(str(row.get(column)) for column in columns)).values()
+    return [({choice_name(name): str(some[0].get(name)) for name in named}, some) for some in alike]
 
 
 def choice_name(column: str) -> str:
@@ -151,16 +162,8 @@ def _orphans(frame: Frame, groups: Sequence[Group]) -> list[Group]:
     if groups:  # half-finished: their quantised partners are still to come, and bring the right group.
         tasks = {group.task for group in groups}
         alone = [row for row in alone if str(row.get("task")) not in tasks]
-    columns = ("task", "network", "recipe", "draws")
-    named = naming(alone, columns)
-    return [
-        Group({column: str(rows[0].get(column)) for column in named}, (), tuple(rows))
-        for rows in by(alone, lambda row: tuple(str(row.get(column)) for column in columns)).values()
-    ]
-
-
-def _by_choices(group: Group) -> tuple[object, ...]:
-    return tuple(natural(value) for value in group.choices.values())
+    apart = split_by(alone, ("task", "network", "recipe", "draws"))
+    return [Group(choices, (), tuple(rows)) for choices, rows in apart]
 
 
 def _varies(rows: Iterable[Row], column: str) -> bool:

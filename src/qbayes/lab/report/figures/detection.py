@@ -26,5 +26,5 @@ class Detection(Figure):
                     for metric in METRICS:
                         choices = {**group.choices, "over": over, "metric": unit(metric).label}
                         main = metric != METRICS[-1]
-                        charts += sweep_chart(self.name, group, sweep, metric, choices, main=main)
+                        charts += sweep_chart(self, group, sweep, metric, choices, main=main)
         return charts

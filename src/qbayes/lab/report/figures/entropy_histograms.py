@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
 from qbayes.lab.report.charts.groups import Group, chosen_runs, groups_of
 from qbayes.lab.report.charts.points import label_of
 
@@ -46,18 +46,15 @@ def _chart(frame: Frame, group: Group, precision: str, method: str, row: Row) ->
     series = [_histogram("test data", "", details["entropy"], edges)]
     if "confusion_entropy" in details:
         series.append(_histogram("confusion data", method, details["confusion_entropy"], edges))
-    choices = {**group.choices, "precision": precision, "method": label_of(method)}
-    chart = Chart(
-        name=chart_name(EntropyHistograms.name, choices),
+    return EntropyHistograms.chart(
+        {**group.choices, "precision": precision, "method": label_of(method)},
+        series,
         title=f"Entropy, {label_of(method)}, {precision}, {group.task}",
         x_label="predictive entropy, nat",
         y_label="rows, %",
         kind="histogram",
-        series=tuple(series),
-        choices=choices,
         root_y=True,
     )
-    return [chart]
 
 
 def _histogram(name: str, group: str, values: np.ndarray, edges: np.ndarray) -> Series:

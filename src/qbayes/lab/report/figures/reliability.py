@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
 from qbayes.lab.report.charts.groups import Group, chosen_runs, groups_of
 from qbayes.lab.report.charts.points import label_of
 from qbayes.metrics.row_errors import BINS, bin_of
@@ -43,21 +43,15 @@ class Reliability(Figure):
 
 def _chart(frame: Frame, group: Group, precision: str, runs: Mapping[str, Row]) -> list[Chart]:
     made = [_series(frame, method, row) for method, row in runs.items()]
-    series = tuple(one for one in made if one is not None and one.x)
-    if not series:
-        return []
-    choices = {**group.choices, "precision": precision}
-    chart = Chart(
-        name=chart_name(Reliability.name, choices),
+    return Reliability.chart(
+        {**group.choices, "precision": precision},
+        [series for series in made if series is not None and series.x],
         title=f"Reliability, {precision}, {group.task}",
         x_label="confidence, %",
         y_label="accuracy, %",
         kind="reliability",
-        series=series,
-        choices=choices,
         diagonal=True,
     )
-    return [chart]
 
 
 def _series(frame: Frame, method: str, row: Row) -> Series | None:
