@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from qbayes.cli import options
-from qbayes.cli.console import note, out, print_json
+from qbayes.cli.console import note, out, plain_table, print_json
 from qbayes.cli.inputs import (
     bits_label,
     check_new_file,
@@ -130,30 +130,23 @@ def _print_scores(scores: "Scores") -> None:
 def _column(title: str, numbers: dict[str, float], prefix: str) -> "Table":
     from qbayes.metrics import metric
 
-    table = _table(title, ["score", "value", "unit"])
+    rows: list[tuple[str, ...]] = []
     for name, value in numbers.items():
         shown = metric(prefix + name)
-        table.add_row(shown.label, shown.show(value), "" if shown.unit == "share" else shown.unit)
-    return table
+        rows.append((shown.label, shown.show(value), "" if shown.unit == "share" else shown.unit))
+    return _table(title, ["score", "value", "unit"], rows)
 
 
 def _levels(name: str, scores: "Scores") -> "Table":
     from qbayes.metrics import metric
     from qbayes.tasks.shifts import LEVELS
 
-    table = _table(f"under {name}", ["score", "none", *(f"{amount:g}" for amount in LEVELS[name])])
+    rows: list[tuple[str, ...]] = []
     for key, clean in (scores.unshifted or scores.clean).items():
-        show = metric(key).show
-        levels = (numbers[key] for _, numbers in sorted(scores.shifted[name].items()))
-        table.add_row(metric(key).label, show(clean), *map(show, levels))
-    return table
+        levels = [numbers[key] for _, numbers in sorted(scores.shifted[name].items())]
+        rows.append((metric(key).label, *map(metric(key).show, [clean, *levels])))
+    return _table(f"under {name}", ["score", "none", *(f"{amount:g}" for amount in LEVELS[name])], rows)
 
 
-def _table(title: str, columns: list[str]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
-    return table
+def _table(title: str, columns: list[str], rows: list[tuple[str, ...]]) -> "Table":
+    return plain_table(columns, rows, title=title, right=columns[1:], whole=columns)

@@ -9,7 +9,7 @@ import typer
 
 from qbayes.cli import options
 from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
-from qbayes.cli.console import check_choice, note, out, print_json
+from qbayes.cli.console import check_choice, note, out, plural, print_json
 from qbayes.cli.inputs import open_float_posterior, open_task, parse_settings
 from qbayes.cli.options import NOTHING, Given, with_options_of
 from qbayes.training.budget import Budget
@@ -200,7 +200,6 @@ def _print_result(
         )
     elif not quiet:
         shown = ", ".join(f"{loss:.4f}" for loss in finals)
-        members = len(posterior.members)
-        plural = "s" if members > 1 else ""
-        out().print(f"final loss {shown} after {record['seconds']:.1f} s; {members} member{plural}")
+        members = plural(len(posterior.members), "member")
+        out().print(f"final loss {shown} after {record['seconds']:.1f} s; {members}")
         out().print(f"posterior in {folder}\nnext: qbayes evaluate {shlex.quote(str(folder))}")

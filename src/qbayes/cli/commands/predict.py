@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qbayes.cli import options
-from qbayes.cli.console import note, out, print_json
+from qbayes.cli.console import note, out, plain_table, print_json
 from qbayes.cli.inputs import check_new_file, open_answering
 from qbayes.errors import BadInput
 
@@ -150,17 +150,14 @@ def as_records(columns: Columns) -> list[dict[str, Any]]:
 
 
 def _print_columns(columns: Columns) -> None:
-    from rich import box
-    from rich.table import Table
-
     names = [name for name in columns if not name.startswith("probability_")]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
-    for values in list(zip(*(columns[name] for name in names), strict=True))[:_SHOWN]:
-        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values))
+    heads = [name.replace("_", " ") for name in names]
+    rows = [
+        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+        for values in zip(*(columns[name][:_SHOWN] for name in names), strict=True)
+    ]
     console = out()
-    console.print(table)
+    console.print(plain_table(heads, rows, right=heads))
     total = len(columns["row"])
     if total > _SHOWN or len(names) < len(columns):
         more = f"{total:,} rows; " if total > _SHOWN else ""

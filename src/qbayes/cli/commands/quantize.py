@@ -10,7 +10,7 @@ import typer
 
 from qbayes.cli import options
 from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
-from qbayes.cli.console import check_choice, note, out, print_json
+from qbayes.cli.console import check_choice, note, out, plural, print_json
 from qbayes.cli.inputs import open_float_posterior, parse_settings, task_for
 from qbayes.cli.options import NOTHING, Given, with_options_of
 from qbayes.errors import BadInput
@@ -184,23 +184,18 @@ def _train(job: "QuantizeJob", device: str, out: Path, *, resume: bool, quiet: b
 
 
 def _summary(job: "QuantizeJob") -> str:
-    precision, budget, members = job.precision, job.budget, job.members
-    epochs = f"{budget.epochs} epoch{'s' if budget.epochs > 1 else ''}"
-    trained = f"{epochs} of batches of {budget.batch_size}, learning rate {budget.learning_rate:g}"
+    precision, budget, bits = job.precision, job.budget, job.precision.elementwise_bits or 0
+    rate = f"batches of {budget.batch_size}, learning rate {budget.learning_rate:g}"
+    trained = f"{plural(budget.epochs, 'epoch')} of {rate}" if budget.epochs else "calibration only"
+    elementwise = f", {bits} where nothing multiplies" if bits > precision.activation else ""
     return (
-        f"{precision.label} on {job.task.name}: {members} member{'s' if members > 1 else ''}, "
-        f"{trained if budget.epochs else 'calibration only'}\n"
+        f"{precision.label} on {job.task.name}: {plural(job.members, 'member')}, {trained}\n"
         f"  weights      {precision.weight} bits, {precision.weight_scheme} by {precision.granularity}, "
         f"{precision.weight_range}\n"
         f"  activations  {precision.activation} bits, {precision.activation_scheme}, "
         f"{precision.activation_range}; input {precision.input_bits}, outputs {precision.output_bits} bits"
-        f"{_between(precision)}"
+        f"{elementwise}"
     )
-
-
-def _between(precision: "Precision") -> str:
-    bits = precision.elementwise_bits
-    return f", {bits} where nothing multiplies" if bits is not None and bits > precision.activation else ""
 
 
 def _print_result(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from qbayes.cli.console import TIME_IS_UP, check_choice, note, out, print_json
+from qbayes.cli.console import TIME_IS_UP, check_choice, note, out, plain_table, print_json
 from qbayes.cli.options import AsJson, DataDir, Device, Quiet
 from qbayes.errors import BadInput
 
@@ -188,20 +188,16 @@ def compare(
 
 def _print_comparison(found: "Comparison") -> None:
     """What moved, first; then how much did not, and what has no partner."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("condition", "score", "before", "after", "difference", "95 % interval", "runs", ""):
-        table.add_column(name, justify="left" if name in ("condition", "score", "") else "right")
+    rows: list[tuple[str, ...]] = []
     for one in found.moved:
         interval = "–" if one.low is None or one.high is None else f"{one.low:+.4g} … {one.high:+.4g}"
         verdict = {True: "better", False: "worse", None: ""}[one.better]
         numbers = (f"{one.before:.4g}", f"{one.after:.4g}", f"{one.difference:+.4g}", interval, str(one.runs))
-        table.add_row(one.subject, one.metric, *numbers, verdict)
+        rows.append((one.subject, one.metric, *numbers, verdict))
     out().print(f"{found.paired:,} runs are in both; {len(found.moved)} of {len(found.changes)} scores moved")
     if found.moved:
-        out().print(table)
+        numbers = ("before", "after", "difference", "95 % interval", "runs")
+        out().print(plain_table(("condition", "score", *numbers, ""), rows, right=numbers))
     for name, runs in (("before", found.only_before), ("after", found.only_after)):
         if runs:
             shown = "; ".join(runs[:3]) + (f"; … {len(runs)} in all" if len(runs) > 3 else "")
