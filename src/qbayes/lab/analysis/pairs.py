@@ -135,7 +135,7 @@ def _rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool)
     if len(counts) < len(pairs):
         return found
     if found is None:
-        found = _mean(
+        found = plain_mean(
             [
                 math.hypot(*(binomial(row, metric) or 0.0 for row in (pair.float, pair.quantised)))
                 for pair in pairs
@@ -158,12 +158,13 @@ def _recorded(pairs: Sequence[Pair], metric: str, relative: bool) -> float | Non
     if not all(column in pair.quantised for pair in pairs):
         return None
     scales = (abs(score(pair.float, metric)) if relative else 1.0 for pair in pairs)
-    return _mean(
+    return plain_mean(
         [float(pair.quantised[column]) / scale for pair, scale in zip(pairs, scales, strict=True) if scale]
     )
 
 
-def _mean(numbers: Sequence[float]) -> float:
+def plain_mean(numbers: Sequence[float]) -> float:
+    """0 without any numbers."""
     return sum(numbers) / len(numbers) if numbers else 0.0
 
 
@@ -195,7 +196,7 @@ def overlap(pairs: Sequence[Pair]) -> float:
         for row in (pair.quantised for pair in pairs)
         if row.get("test_rows") and row.get("train_rows")
     ]
-    return _mean(known) if known else HELD_OUT
+    return plain_mean(known) if known else HELD_OUT
 
 
 def differences(pairs: Iterable[Pair], metric: str, *, relative: bool = False) -> dict[Unit, float]:

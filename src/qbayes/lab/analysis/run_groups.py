@@ -7,7 +7,7 @@ and one scheme of quantisation; a study may hold more (calibration only, draws f
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -78,10 +78,6 @@ class Cell:
     def depths(self) -> dict[Unit, float]:
         """How far each run is on the way to collapse, see ``collapse_depth``."""
         return {pair.unit: depth for pair in self.pairs if (depth := collapse_depth(pair)) is not None}
-
-    @property
-    def collapse_limit(self) -> float:
-        return COLLAPSE_REGRESSION if self.is_regression else COLLAPSE
 
     def values(self, metric: str, side: str = "quantised") -> dict[Unit, float]:
         rows = [(pair.unit, getattr(pair, side)) for pair in self.pairs]
@@ -174,6 +170,13 @@ def by_method(some: Iterable[Cell]) -> dict[tuple[str, ...], dict[str, list[Cell
         shared = [f"{name}={value}" for name, value in cell.extra if not name.startswith("axis:method")]
         found[(*cell.setting, *shared)][" ".join([cell.method, *own])].append(cell)
     return {setting: dict(methods) for setting, methods in found.items()}
+
+
+def beside_pointwise(some: Iterable[Cell]) -> Iterator[tuple[list[Cell], list[Cell]]]:
+    """In each setting the cells of pointwise networks, beside those of each Bayesian method."""
+    for methods in by_method(some).values():
+        if POINTWISE in methods:
+            yield from ((methods[POINTWISE], cells) for name, cells in methods.items() if name != POINTWISE)
 
 
 def option(cell: Cell, name: str) -> str | None:

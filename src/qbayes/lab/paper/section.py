@@ -16,6 +16,7 @@ MARKS = {
     "no difference that matters": '<span class="mark open">≈ no difference that matters</span>',
     "not enough data": '<span class="mark open">○ not enough data</span>',
 }
+TALLIED = dict(zip(JUDGED, ("claims hold", "do not hold", "show no difference", "lack data"), strict=True))
 OUTCOMES = {
     "yes": "supports",
     "same": "no difference that matters",
@@ -31,6 +32,10 @@ COVERS = {
     "counted": "counted",
     "nothing": "",
 }
+# columns of claims.csv that are those of a comparison.
+_OF_A_LINE = (
+    "subject", "quantity", "value", "low", "high", "unit", "limit", "outcome", "runs", "covers", "method",
+)  # fmt: skip
 
 
 def register_claims() -> None:
@@ -47,12 +52,7 @@ def claims_section(frame: Frame, plates: Sequence[Plate]) -> Section:
         about="of the paper, judged from this study's numbers",
         html=claims_html(verdicts, plates),
         answer=_answer(of_word),
-        tally={
-            "claims hold": str(len(of_word["holds"])),
-            "do not hold": str(len(of_word["does not hold"])),
-            "show no difference": str(len(of_word["no difference that matters"])),
-            "lack data": str(len(of_word["not enough data"])),
-        },
+        tally={words: str(len(of_word[word])) for word, words in TALLIED.items()},
         tables={"claims.csv": _claims_csv(verdicts)},
     )
 
@@ -81,35 +81,14 @@ def _answer(of_word: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _claims_csv(verdicts: Sequence[Verdict]) -> str:
-    head = (
-        "id",
-        "verdict",
-        "reason",
-        "subject",
-        "quantity",
-        "value",
-        "low",
-        "high",
-        "unit",
-        "limit",
-        "outcome",
-        "runs",
-        "covers",
-        "method",
-        "of the method",
-        "caveats",
-    )
     lines: list[tuple[object, ...]] = []
     for one in verdicts:
-        said = (one.id, one.verdict, one.reason)
+        start, caveats = (one.id, one.verdict, one.reason), " ".join(one.caveats)
         lines += [
-            (
-                *(*said, x.subject, x.quantity, x.value, x.low, x.high, x.unit, x.limit, x.outcome, x.runs),
-                *(x.covers, x.method, dict(one.methods)[x.method], " ".join(one.caveats)),
-            )
-            for x in one.table
-        ] or [said]
-    return csv_lines(head, lines)
+            (*start, *(getattr(line, name) for name in _OF_A_LINE), dict(one.methods)[line.method], caveats)
+            for line in one.table
+        ] or [start]
+    return csv_lines(("id", "verdict", "reason", *_OF_A_LINE, "of the method", "caveats"), lines)
 
 
 def _claim(one: Verdict, drawn: Mapping[str, str]) -> str:

@@ -19,5 +19,5 @@ def judge(frame: Frame) -> Verdict:
     """
     cells = [cell for cell in preferred(frame) if cell.bits == "W8A7" and cell.bayesian]
     comparisons = [loss_of(frame, cell, name) for cell in cells for name in scores_of(cell)]
-    missing = [] if comparisons else ["runs of a Bayesian method at W8A7 with their float runs"]
-    return conclude("C1", CLAIM, judged(comparisons), figure="activation_bits", missing=missing)
+    wanted = "runs of a Bayesian method at W8A7 with their float runs"
+    return conclude("C1", CLAIM, judged(comparisons), figure="activation_bits", wanted=wanted)

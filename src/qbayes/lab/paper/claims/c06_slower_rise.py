@@ -7,7 +7,7 @@ import numpy as np
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import Unit, combined
-from qbayes.lab.analysis.run_groups import POINTWISE, Cell, by_method, preferred, sweeps
+from qbayes.lab.analysis.run_groups import Cell, beside_pointwise, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
 from qbayes.lab.paper.judge.losses import apart, loss_rows, unit_of
@@ -27,22 +27,14 @@ def judge(frame: Frame) -> Verdict:
     """
     comparisons = [
         one
-        for methods in by_method(preferred(frame)).values()
-        for name, cells in methods.items()
-        if POINTWISE in methods and name != POINTWISE
-        for one in _compared(frame, methods[POINTWISE], cells)
+        for pointwise, bayesian in beside_pointwise(preferred(frame))
+        for one in _compare(frame, pointwise, bayesian)
     ]
     wanted = f"pointwise and a Bayesian method at {FEWEST_WIDTHS} widths or more of one sweep"
-    return conclude(
-        "C6",
-        CLAIM,
-        judged(comparisons),
-        figure="activation_bits",
-        missing=[] if comparisons else [wanted],
-    )
+    return conclude("C6", CLAIM, judged(comparisons), figure="activation_bits", wanted=wanted)
 
 
-def _compared(frame: Frame, pointwise: list[Cell], bayesian: list[Cell]) -> list[Comparison]:
+def _compare(frame: Frame, pointwise: list[Cell], bayesian: list[Cell]) -> list[Comparison]:
     found = []
     ours, theirs = sweeps(bayesian), sweeps(pointwise)
     for sweep in ours:

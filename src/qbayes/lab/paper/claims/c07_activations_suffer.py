@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Estimate
 from qbayes.lab.analysis.run_groups import Cell, by_method, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
@@ -38,13 +37,7 @@ def judge(frame: Frame) -> Verdict:
     for side, name in MOST_SENSITIVE.items():
         missing += [] if most[side] else [f"{name} and another method over {side} bits below 7"]
     comparisons = [*sides, *most["weight"], *most["activation"]]
-    return conclude(
-        "C7",
-        CLAIM,
-        judged(comparisons),
-        figure="weight_bits",
-        missing=missing,
-    )
+    return conclude("C7", CLAIM, judged(comparisons), figure="weight_bits", missing=missing)
 
 
 def _sides(frame: Frame, cells: list[Cell]) -> list[Comparison]:
@@ -74,7 +67,7 @@ def _compared(
     if not few:
         return []
     rows = [mean_rows(frame, sweep, few) for sweep in (first, second)]
-    more: Estimate | None = apart(mean_loss(first, few), mean_loss(second, few), rows, cell)
+    more = apart(mean_loss(first, few), mean_loss(second, few), rows, cell)
     if more is None:
         return []
     rule = Above(0.0, tie=main_margin(cell))

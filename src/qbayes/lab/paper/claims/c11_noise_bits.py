@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import combined, estimate
@@ -113,20 +114,8 @@ def _any_worse(compared: Sequence[Comparison]) -> list[Line]:
         same=NEVER if refutes <= TAIL else lossless,
         no=refutes,
     )
-    worst = max(compared, key=_strain)
-    return [
-        line(
-            Comparison(
-                worst.subject,
-                worst.method,
-                worst.quantity,
-                worst.unit,
-                worst.found,
-                Above(0.0, tie=rules[compared.index(worst)].margin),
-            ),
-            chances,
-        )
-    ]
+    worst, rule = max(zip(compared, rules, strict=True), key=lambda pair: _strain(pair[0]))
+    return [line(replace(worst, rule=Above(0.0, tie=rule.margin)), chances)]
 
 
 def _strain(one: Comparison) -> float:

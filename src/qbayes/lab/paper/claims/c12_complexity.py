@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Unit, contrast
+from qbayes.lab.analysis.intervals import Unit, contrast, shared_means
 from qbayes.lab.analysis.pairs import rows_term, score
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
@@ -39,14 +39,8 @@ def judge(frame: Frame) -> Verdict:
     comparisons = [one for one in found if one is not None]
     wanted = f"runs of {SIMPLE} and of {COMPLEX} by one method at the same bits, {MOST_BITS} or fewer"
     confounded = "The two networks are on different data, which the claim does not tell apart."
-    return conclude(
-        "C12",
-        CLAIM,
-        judged(comparisons),
-        figure="equal_bits",
-        missing=[] if comparisons else [wanted],
-        note=confounded if comparisons and not on_one_task else "",
-    )
+    note = confounded if comparisons and not on_one_task else ""
+    return conclude("C12", CLAIM, judged(comparisons), figure="equal_bits", wanted=wanted, note=note)
 
 
 Group = tuple[str, ...]
@@ -73,9 +67,7 @@ def _compared(frame: Frame, complex_one: Mapping[str, Cell], simple: Mapping[str
 
 
 def _depths(cells: Mapping[str, Cell], bits: list[str]) -> dict[Unit, float]:
-    depths = [cells[width].depths() for width in bits]
-    shared = set(depths[0]).intersection(*depths)
-    return {which: float(np.mean([some[which] for some in depths])) for which in shared}
+    return shared_means([cells[width].depths() for width in bits])
 
 
 def _rows(frame: Frame, cells: Mapping[str, Cell], bits: list[str]) -> float | None:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Estimate, Share, Unit, combined, estimate
+from qbayes.lab.analysis.intervals import Estimate, Share, Unit, combined, estimate, shared_means
 from qbayes.lab.analysis.pairs import Pair, between, overlap, rows_term
 from qbayes.lab.analysis.run_groups import Cell, has_collapsed
 from qbayes.lab.paper.judge.judgement import NEVER, Above, Chances, Comparison, Line, line
@@ -43,9 +43,7 @@ def unit_of(cell: Cell) -> str:
 
 def mean_loss(sweep: Sweep, widths: Sequence[int]) -> dict[Unit, float]:
     """The mean over some widths of each run's loss."""
-    losses = [sweep[width].losses() for width in widths]
-    shared = set(losses[0]).intersection(*losses)
-    return {which: float(np.mean([some[which] for some in losses])) for which in shared}
+    return shared_means([sweep[width].losses() for width in widths])
 
 
 def mean_rows(frame: Frame, sweep: Sweep, widths: Sequence[int]) -> float | None:
@@ -89,6 +87,15 @@ def collapses(part: Part, cells: Iterable[Cell], subject: str | None = None) -> 
         if cell.method == part.method and getattr(cell, part.side) <= part.bits and _stands_in_float(cell):
             groups.setdefault((cell.network, cell.scheme, cell.recipe, cell.training), []).append(cell)
     return [_line(part, group, subject) for group in groups.values()]
+
+
+def collapses_of_all(
+    parts: Iterable[Part], cells: Sequence[Cell], runs: str, subject: str | None = None
+) -> tuple[list[Line], list[str]]:
+    """The lines of every part, and the runs that are missing: those of parts without any line."""
+    found = {part: collapses(part, cells, subject) for part in parts}
+    missing = [f"{runs} runs of {part.text}" for part, lines in found.items() if not lines]
+    return [each for lines in found.values() for each in lines], missing
 
 
 def _line(part: Part, cells: Sequence[Cell], subject: str | None) -> Line:

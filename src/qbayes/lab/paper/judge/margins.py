@@ -27,11 +27,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Estimate, Unit, estimate
-from qbayes.lab.analysis.pairs import Pair, binomial, difference, differences, overlap, rows_term, score
+from qbayes.lab.analysis.intervals import Estimate, Unit, estimate, shared_means
+from qbayes.lab.analysis.pairs import (
+    Pair,
+    binomial,
+    difference,
+    differences,
+    overlap,
+    plain_mean,
+    rows_term,
+    score,
+)
 from qbayes.lab.analysis.run_groups import Cell
 from qbayes.lab.paper.judge.judgement import AtMost, Comparison, Rule, Within
 from qbayes.lab.paper.judge.losses import mean_of
@@ -95,7 +102,7 @@ def margin_of(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str], times: 
     values = [abs(score(row, name)) for row in rows for name in metrics if name in row]
     finite = [value for value in values if math.isfinite(value)]
     errors = [error for row in rows for name in metrics if (error := resolution(row, name)) is not None]
-    return scale * max(times * share * _mean(finite), _mean(errors))
+    return scale * max(times * share * plain_mean(finite), plain_mean(errors))
 
 
 def resolution(row: Mapping[str, Any], metric: str) -> float | None:
@@ -104,10 +111,6 @@ def resolution(row: Mapping[str, Any], metric: str) -> float | None:
     if recorded is not None:
         return float(recorded)
     return binomial(row, metric) if _kind(metric) in _OF_ROWS else None
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers) if numbers else 0.0
 
 
 def main_margin(cell: Cell) -> float:
@@ -142,11 +145,9 @@ def columns(shift: str, metric: str) -> list[str]:
 def level_change(frame: Frame, cell: Cell, shift: str, metric: str) -> Estimate | None:
     """The mean over the levels of ``quantised − float``, in units; None where it was not scored."""
     names = columns(shift, metric)
-    found = [differences(cell.pairs, name) for name in names]
-    shared = set(found[0]).intersection(*found)
-    if not shared:
+    values = shared_means([differences(cell.pairs, name) for name in names])
+    if not values:
         return None
-    values = {which: float(np.mean([some[which] for some in found])) for which in shared}
     rows = mean_of([rows_term(frame, cell.pairs, name) for name in names])
     return estimate(values, rows, overlap(cell.pairs)).scaled(in_units(metric)[1])
 
@@ -164,10 +165,9 @@ def rises(cell: Cell, shift: str, side: str) -> dict[Unit, float]:
     """
     clean = cell.values("ece", side) | cell.values(f"{UNSHIFTED}/ece", side)
     rows = cell.values("shift_rows", side)
-    levels = [cell.values(name, side) for name in columns(shift, "ece")]
-    shared = set(clean).intersection(*levels)
-    means = {which: float(np.mean([some[which] for some in levels])) for which in shared}
+    means = shared_means([cell.values(name, side) for name in columns(shift, "ece")])
     return {
         (*which, ("shift_rows", rows.get(which))): 100 * (mean - clean[which])
         for which, mean in means.items()
+        if which in clean
     }

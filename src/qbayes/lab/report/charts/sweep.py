@@ -11,24 +11,13 @@ from qbayes.lab.report.charts.points import Unit, lines, needs_log, points_at, u
 
 # What the paper draws, in its order, and the mutual information; then what else was measured.
 MAIN = (
-    "error",
-    "rmse",
-    "ece",
-    "nll",
-    "crps",
-    "coverage_90",
-    "entropy",
-    "confusion/entropy",
+    "error", "rmse", "ece", "nll", "crps", "coverage_90", "entropy", "confusion/entropy",
     "mutual_information",
-)
+)  # fmt: skip
 MORE = (
-    "brier",
-    "ece_adaptive",
-    "ece_per_batch",
-    "confusion/mutual_information",
-    "nll_moment_matched",
+    "brier", "ece_adaptive", "ece_per_batch", "confusion/mutual_information", "nll_moment_matched",
     "interval_width_90",
-)
+)  # fmt: skip
 # On test data, what regression calls entropy is a density's: it may be negative and has no ceiling.
 NAMES = {"entropy": "entropy, test data", "confusion/entropy": "entropy, confusion data"}
 
