@@ -167,12 +167,8 @@ def make_plan(study: Study, tasks: Tasks, store: Store | None = None) -> Plan:
 
 def plan_of(runs: list[PlannedRun], store: Store, waiting: int = 0) -> Plan:
     """The runs, and what the store has of them."""
-    return Plan(
-        runs,
-        {stage: store.done_keys(stage) for stage in STAGES},
-        {stage: store.failed_keys(stage) for stage in STAGES},
-        waiting,
-    )
+    done = {stage: store.done_keys(stage) for stage in STAGES}
+    return Plan(runs, done, {stage: store.failed_keys(stage) for stage in STAGES}, waiting)
 
 
 class Estimate:
@@ -182,22 +178,12 @@ class Estimate:
         self._seconds: dict[tuple[str, ...], list[float]] = {}
         for stage in STAGES:
             for record in store.records(stage).values():
-                self._note(stage, record)
-
-    def _note(self, stage: str, record: Mapping[str, Any]) -> None:
-        if "seconds" not in record:
-            return
-        seconds = float(record["seconds"])
-        method, task = str(record.get("method", "")), str(record.get("task", ""))
-        for key in ((stage,), (stage, method), (stage, method, task)):
-            self._seconds.setdefault(key, []).append(seconds)
+                for key in _kinds(stage, record) if "seconds" in record else ():
+                    self._seconds.setdefault(key, []).append(float(record["seconds"]))
 
     def seconds(self, stage: str, run: Mapping[str, Any]) -> float | None:
-        known = identity(run)
-        for key in ((stage, known["method"], known["task"]), (stage, known["method"]), (stage,)):
-            if key in self._seconds:
-                return statistics.median(self._seconds[key])
-        return None
+        known = next((key for key in _kinds(stage, identity(run)) if key in self._seconds), None)
+        return None if known is None else statistics.median(self._seconds[known])
 
     def left(self, plan: Plan) -> tuple[float, int]:
         """The seconds of one worker for all stages that are left, and how many of them are unknown."""
@@ -206,6 +192,12 @@ class Estimate:
             seconds = self.seconds(stage, run)
             total, unknown = total + (seconds or 0.0), unknown + (seconds is None)
         return total, unknown
+
+
+def _kinds(stage: str, known: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What a stage has in common with others, the narrowest first."""
+    whole = (stage, str(known.get("method", "")), str(known.get("task", "")))
+    return [whole, whole[:2], whole[:1]]
 
 
 def _stages_left(plan: Plan) -> Iterable[tuple[str, Mapping[str, Any]]]:

@@ -23,7 +23,15 @@ from qbayes.lab.study.plan.tasks import make_network
 from qbayes.lab.study.spec.sections import FLOAT, fine_tuning_of, is_control, mixed_of, precision_of
 from qbayes.lab.study.store.keys import canonical
 from qbayes.lab.study.store.store import CHECKPOINT, ROW, ROWS, StageDamaged, writing
-from qbayes.lab.study.work.worker_context import Job, Stage, Workplace, bits_name, method_name, task_name
+from qbayes.lab.study.work.worker_context import (
+    Job,
+    Stage,
+    Workplace,
+    bits_name,
+    method_name,
+    names_of,
+    task_name,
+)
 from qbayes.metrics import evaluate
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.storage.save import WEIGHTS, save_posterior, write_atomically
@@ -38,33 +46,37 @@ from qbayes.training.stacked.fit import fit_stacked
 
 # weights of all draws that are kept on a GPU, a byte or two each.
 _KEPT_WEIGHTS = 1 << 30
+# settings of an evaluation that are called as the arguments of ``evaluate``.
+_SCORED_BY = ("batch_size", "split", "shifts", "confusion", "shift_rows", "ood_rows")
 
 
-class Floats:
-    """Trains one posterior, or several as a stack."""
+class _Work:
+    """A job, where it is done."""
 
     def __init__(self, workplace: Workplace, job: Job) -> None:
         self.at, self.job = workplace, job
+        # how to train a stack: as a worker trains anything that may be stopped.
+        self.stacked: dict[str, Any] = {"device": workplace.place, "resume": True, "progress": False}
+
+    def checkpoint(self, folder: Path) -> Checkpoint:
+        return Checkpoint(folder / CHECKPOINT, resume=True)
+
+
+class Floats(_Work):
+    """Trains one posterior, or several as a stack."""
 
     def do(self) -> None:
         stages = [(key, run) for key, run in self.job["stages"]]
         if len(stages) > 1:
-            self.at.attempt_stack(
-                "float", self.job["name"], stages, lambda folder: self._stack(folder, stages)
-            )
+            self.at.attempt_stack("float", self.job["name"], stages, lambda path: self._stack(path, stages))
             return
         key, run = stages[0]
         self.at.say(f"{method_name(run)} on {task_name(run)}, seed {run['seed']}")
         self.at.attempt("float", key, lambda folder: self._train(folder, run))
 
     def _stack(self, checkpoint: Path, stages: Sequence[Stage]) -> Sequence[NetworkPosterior | QbayesError]:
-        return fit_stacked(
-            [stack_job(run, self.at.tasks) for _, run in stages],
-            device=self.at.place,
-            checkpoint=checkpoint,
-            resume=True,
-            progress=False,
-        )
+        jobs = [stack_job(run, self.at.tasks) for _, run in stages]
+        return fit_stacked(jobs, checkpoint=checkpoint, **self.stacked)
 
     def _train(self, folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
         task = self.at.tasks.load(run["task"])
@@ -77,15 +89,11 @@ class Floats:
             seed=run["seed"],
             start=self._start(run),
             device=self.at.place,
-            checkpoint=Checkpoint(folder / CHECKPOINT, resume=True),
+            checkpoint=self.checkpoint(folder),
             progress=False,
         )
         save_posterior(posterior, folder, overwrite=True)
-        return {
-            "bytes": (folder / WEIGHTS).stat().st_size,
-            "method": method_name(run),
-            "task": task_name(run),
-        }
+        return {"bytes": (folder / WEIGHTS).stat().st_size, **names_of(run)}
 
     def _start(self, run: Mapping[str, Any]) -> NetworkPosterior | None:
         """The posterior whose weights training starts from."""
@@ -101,11 +109,8 @@ class Floats:
         return self.at.posterior("float", key, run)
 
 
-class Tuned:
+class Tuned(_Work):
     """Fine-tunes a stack of float posteriors; one whose float training failed is left out."""
-
-    def __init__(self, workplace: Workplace, job: Job) -> None:
-        self.at, self.job = workplace, job
 
     def do(self) -> None:
         given = zip(self.job["stages"], self.job["floats"], self.job["programs"], strict=True)
@@ -132,9 +137,7 @@ class Tuned:
             quantize_job(run, posteriors[start], self.at.tasks.load(run["task"]), self.at.place)
             for (_, run), start in zip(stages, starts, strict=True)
         ]
-        return quantize_stacked(
-            jobs, device=self.at.place, checkpoint=checkpoint, resume=True, progress=False
-        )
+        return quantize_stacked(jobs, checkpoint=checkpoint, **self.stacked)
 
 
 def quantize_job(
@@ -151,11 +154,11 @@ def quantize_job(
     return QuantizeJob(posterior, task, precision, tuning, run["seed"], rounds)
 
 
-class Answers:
+class Answers(_Work):
     """From one float posterior to the scores of its runs, which share a precision and its training."""
 
     def __init__(self, workplace: Workplace, job: Job) -> None:
-        self.at, self.job = workplace, job
+        super().__init__(workplace, job)
         self.runs: list[tuple[str, Mapping[str, Any]]] = [(key, run) for key, run in job["runs"]]
         self.run = self.runs[0][1]
         self._float: NetworkPosterior | None = None
@@ -163,10 +166,8 @@ class Answers:
         self._program: Program | None = None
 
     def do(self) -> None:
-        self.at.say(
-            f"{method_name(self.run)} on {task_name(self.run)}, {bits_name(self.run)}, "
-            f"seed {self.run['seed']}"
-        )
+        run = self.run
+        self.at.say(f"{method_name(run)} on {task_name(run)}, {bits_name(run)}, seed {run['seed']}")
         if self.run["precision"] == FLOAT:
             self._score(self._as_trained)
         elif is_control(self.run["precision"]):
@@ -199,13 +200,10 @@ class Answers:
     def _quantise(self, folder: Path) -> Mapping[str, Any]:
         job = quantize_job(self.run, self.float(), self.task(), self.at.place)
         self._quantised = quantize_members(
-            job,
-            device=self.at.place,
-            checkpoint=Checkpoint(folder / CHECKPOINT, resume=True),
-            progress=False,
+            job, device=self.at.place, checkpoint=self.checkpoint(folder), progress=False
         )
         save_posterior(self._quantised, folder, overwrite=True)
-        return {"method": method_name(self.run), "task": task_name(self.run)}
+        return names_of(self.run)
 
     def _as_trained(self, run: Mapping[str, Any]) -> NetworkPosterior:
         posterior = self.in_float()
@@ -230,26 +228,14 @@ class Answers:
     def _evaluate(self, folder: Path, run: Mapping[str, Any], posterior: Any) -> Mapping[str, Any]:
         values, task = evaluate_values(run), self.task()
         each: dict[str, Tensor] = {}
-        found = evaluate(
-            posterior,
-            task,
-            values["draws"],
-            values["seed"],
-            batch_size=values["batch_size"],
-            split=values["split"],
-            shifts=values["shifts"],
-            confusion=values["confusion"],
-            shift_rows=values.get("shift_rows"),
-            ood_rows=values.get("ood_rows"),
-            each_row=each,
-        )
+        settings = {name: values[name] for name in _SCORED_BY if name in values}
+        found = evaluate(posterior, task, values["draws"], values["seed"], each_row=each, **settings)
         deployed = self.in_float() if answers_in_float(run) else self.program()
         row = measured_row(run, found, task, deployed, posterior)
-        write_atomically(
-            folder / ROWS, save_tensors({name: held.contiguous() for name, held in each.items()})
-        )
+        rows = {name: values.contiguous() for name, values in each.items()}
+        write_atomically(folder / ROWS, save_tensors(rows))
         write_atomically(folder / ROW, canonical(row).encode())
-        return {"method": method_name(run), "task": task_name(run)}
+        return names_of(run)
 
     def task(self) -> Task:
         return self.at.tasks.load(self.run["task"])

@@ -11,12 +11,10 @@ import json
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -32,14 +30,6 @@ from qbayes.lab.study.work.worker_context import Workplace
 PATIENCE = 20.0
 # exit codes: the process that gave the jobs is gone; a job raised what nobody foresaw.
 _LEFT_ALONE, _BROKEN = 3, 1
-
-
-def send_line(process: "subprocess.Popen[bytes]", message: Mapping[str, Any] | None) -> None:
-    """One JSON line to a process; one that has ended is told of by the thread that listens to it."""
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(message).encode() + b"\n")
-        process.stdin.flush()
 
 
 def main() -> None:

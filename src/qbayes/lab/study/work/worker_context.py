@@ -43,15 +43,8 @@ SECONDS, CORE_SECONDS = "seconds", "core_seconds"
 PROGRAM = "program.qbayes"
 # what a network or a method may raise on its own: that run fails, the others go on.
 FAILURES = (
-    QbayesError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    MemoryError,
-)
+    QbayesError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryError,
+)  # fmt: skip
 # how torch begins the news of a fault on a GPU, after which no call of this process succeeds there.
 _FAULT = "CUDA error"
 Job = Mapping[str, Any]
@@ -67,7 +60,7 @@ class Spent:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _FILE
+        self.folder, self._path = folder, folder / _FILE
         found = read_object(self._path) or {}
         self._before = {name: _number(found.get(name)) for name in (SECONDS, CORE_SECONDS)}
         self._begun = time.monotonic(), time.process_time()
@@ -113,9 +106,7 @@ class Workplace:
         spent = Spent(folder / CHECKPOINT)
         record: dict[str, Any] = {}
         try:
-            reason = self._why_failed(
-                lambda: record.update(do(folder)), folder / CHECKPOINT, f"{stage} {key}"
-            )
+            reason = self._why_failed(lambda: record.update(do(folder)), spent.folder, f"{stage} {key}")
         except Interrupted:
             spent.keep()
             raise
@@ -158,8 +149,7 @@ class Workplace:
 
         def lowered(folder: Path) -> Mapping[str, Any]:
             lower(quantised()).save(folder / PROGRAM)
-            size = (folder / PROGRAM).stat().st_size
-            return {"bytes": size, "method": method_name(run), "task": task_name(run)}
+            return {"bytes": (folder / PROGRAM).stat().st_size, **names_of(run)}
 
         return self.attempt("program", key, lowered)
 
@@ -241,7 +231,12 @@ def _kept(
     provenance = result.provenance
     recorded = provenance if stage == "float" else provenance.get(FINE_TUNED, provenance.get(QUANTISED))
     assert recorded is not None
-    return {"method": method_name(run), "task": task_name(run), "stacked_seconds": recorded["seconds"]}
+    return {**names_of(run), "stacked_seconds": recorded["seconds"]}
+
+
+def names_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """What the record of every stage says of its run."""
+    return {"method": method_name(run), "task": task_name(run)}
 
 
 def method_name(run: Mapping[str, Any]) -> str:
