@@ -28,6 +28,12 @@ _ROW_HEAD = (
 _SIZE_HEAD = (
     f"{'network':18}{'method':10}{'bits':>5}{'weights':>12}{'file':>12}{'of bits/32':>11}  within 5 %"
 )
+# what records take as it is called.
+_OF_A_CELL = (
+    "name", "network", "method", "precision", "batch", "draws", "draws_asked", "members", "operations",
+    "draw_over_pass", "aim", "notes",
+)  # fmt: skip
+_OF_A_SIZE = ("network", "method", "bits", "weights", "file_bytes", "ratio")
 
 
 def speed_head(precision: str, threads: int, clock: str) -> list[str]:
@@ -61,12 +67,13 @@ def _row_line(cell: Cell, row: Row) -> str:
     start = f"  {row.engine:22}{row.numbers:>8}"
     if row.times is None:
         return f"{start}  not run: {row.why}"
-    share, speed = cell.share(row), cell.speed(row)
-    memory = None if row.memory is None else row.memory.own
+    memory = None if row.memory is None else row.memory.own / 1e6
+    file = None if row.file_bytes is None else row.file_bytes / 1e6
+    speed, share = _show(cell.speed(row), "{:.2f}"), _show(cell.share(row), "{:.0%}")
     return (
         f"{start}{_digits(1e6 * row.times.best):>11}{_duration(row.times.call):>12}"
-        f"{_digits(cell.batch / row.times.call):>11}{_number(speed):>8}{_percent(share):>9}"
-        f"{_megabytes(memory):>9}{_megabytes(row.file_bytes):>9}"
+        f"{_digits(cell.batch / row.times.call):>11}{speed:>8}{share:>9}"
+        f"{_show(memory, '{:.1f} MB'):>9}{_show(file, '{:.1f} MB'):>9}"
     )
 
 
@@ -116,16 +123,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.2f} ms"
 
 
-def _megabytes(count: int | None) -> str:
-    return "" if count is None else f"{count / 1e6:.1f} MB"
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _show(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
 
 
 def _met(held: bool) -> str:
@@ -153,23 +152,12 @@ def cell_record(cell: Cell) -> dict[str, Any]:
     pairs = ((BASELINE, OURS), ("predict", OURS), (BASELINE, "frozen"))
     fastest = cell.fastest_pointwise()
     return {
-        "name": cell.name,
-        "network": cell.network,
-        "method": cell.method,
-        "precision": cell.precision,
-        "batch": cell.batch,
-        "draws": cell.draws,
-        "draws_asked": cell.draws_asked,
-        "members": cell.members,
-        "operations": cell.operations,
+        **{name: getattr(cell, name) for name in _OF_A_CELL},
         "roofline": asdict(cell.roofline),
         "rows": [row_record(cell, row) for row in cell.rows],
         "ratios": {f"{slow}/{fast}": cell.ratio(slow, fast) for slow, fast in pairs},
         "fastest_pointwise": None if fastest is None else fastest.engine,
-        "draw_over_pass": cell.draw_over_pass,
-        "aim": cell.aim,
         "kernels": dict(cell.kernels),
-        "notes": cell.notes,
     }
 
 
@@ -177,29 +165,20 @@ def row_record(cell: Cell, row: Row) -> dict[str, Any]:
     """One engine; times are in microseconds per draw and image, None where it was not run."""
     memory = row.memory
     return {
-        "engine": row.engine,
+        **{name: getattr(row, name) for name in ("engine", "method", "numbers", "why", "file_bytes")},
         "title": ENGINES[row.engine].title,
-        "method": row.method,
-        "numbers": row.numbers,
         "times": None if row.times is None else _times_record(row.times),
-        "why": row.why,
         "speed": cell.speed(row),
         "share": cell.share(row),
-        "file_bytes": row.file_bytes,
         "memory": None if memory is None else {**asdict(memory), "own": memory.own},
     }
 
 
 def size_record(size: Size) -> dict[str, Any]:
     return {
-        "network": size.network,
-        "method": size.method,
-        "bits": size.bits,
-        "weights": size.weights,
+        **{name: getattr(size, name) for name in _OF_A_SIZE},
         "codes_per_weight": size.codes,
         "float32_bytes": size.float_bytes,
-        "file_bytes": size.file_bytes,
-        "ratio": size.ratio,
         "within_5_percent": size.passes,
     }
 

@@ -156,15 +156,9 @@ class _Work:
                 jobs = self.jobs(plan) if leader.damaged and not leader.left else []
         finally:
             table.finish()
-        seconds = time.monotonic() - begun
-        return Outcome(
-            table.done,
-            len(table.reasons),
-            len(self.runs) + self.waiting,
-            seconds,
-            table.reasons,
-            tuple(self.notes),
-        )
+        planned, seconds = len(self.runs) + self.waiting, time.monotonic() - begun
+        reasons = table.reasons
+        return Outcome(table.done, len(reasons), planned, seconds, reasons, tuple(self.notes))
 
     def _hear_of(self, leader: Leader, damaged: Counter[str]) -> None:
         self.notes.extend(leader.notes)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from qbayes.integer.posterior import load
 from qbayes.lab.bench.engines.base import ENGINES, Answer, Engine, Numbers
@@ -39,11 +40,8 @@ def _file(folder: Path) -> Path:
     return folder / "program.qbayes"
 
 
-def _engine(backend: str, *packages: str, by_default: bool = True, yardstick: bool = False) -> ProgramEngine:
-    title = f"qbayes, backend {backend}"
-    return ProgramEngine(
-        title=title, backend=backend, packages=packages, by_default=by_default, yardstick=yardstick
-    )
+def _engine(backend: str, *packages: str, **more: Any) -> ProgramEngine:
+    return ProgramEngine(title=f"qbayes, backend {backend}", backend=backend, packages=packages, **more)
 
 
 # exact integers: the definition of truth, not of speed.

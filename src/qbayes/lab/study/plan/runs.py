@@ -225,13 +225,13 @@ class Choices:
         key, store = planned.keys.scores, self._store
         row = store.scores(key) if store is not None and store.is_done("scores", key) else None
         self._scores[key] = None if row is None else with_numbers(row).get(by)
-        failed = store is not None and _failure(planned, store) is not None
+        failed = store is not None and why_failed(planned, store) is not None
         if row is None and not failed:
             self._open.add(key)
 
 
-def _failure(run: PlannedRun, store: Store) -> str | None:
-    """The first stage of a candidate that failed, with its reason."""
+def why_failed(run: PlannedRun, store: Store) -> str | None:
+    """The first stage of a run that failed, with its reason."""
     for stage in STAGES:
         key = getattr(run.keys, stage)
         reason = None if key is None else store.why_failed(stage, key)
@@ -241,6 +241,6 @@ def _failure(run: PlannedRun, store: Store) -> str | None:
 
 
 def _why_none(given: Sequence[tuple[Candidate, PlannedRun]], store: Store | None) -> str:
-    reasons = [] if store is None else [_failure(run, store) for _, run in given]
+    reasons = [] if store is None else [why_failed(run, store) for _, run in given]
     first = next((reason for reason in reasons if reason), "their scores are not finite")
     return f"choose: none of {len(given)} candidates has a score on the held-out rows: {first}"

@@ -90,14 +90,13 @@ def check_choose(value: Any) -> None:
         )
     for section in OF_CHOICE:
         for key, values in _table(given.get(section, {}), f"{CHOOSE}.{section}").items():
-            _check_values(f"{CHOOSE}.{section}.{key}", key, values)
-
-
-def _check_values(where: str, key: str, values: Any) -> None:
-    if key == "name":
-        raise BadInput("a choice must stay with the run's method", where, "vary method in [axes]")
-    if not isinstance(values, list) or not values:
-        raise BadInput(f"{where} must be a list of values", f"{values!r}", f"write {key} = [0.1, 0.2]")
+            where = f"{CHOOSE}.{section}.{key}"
+            if key == "name":
+                raise BadInput("a choice must stay with the run's method", where, "vary method in [axes]")
+            if not isinstance(values, list) or not values:
+                raise BadInput(
+                    f"{where} must be a list of values", f"{values!r}", f"write {key} = [0.1, 0.2]"
+                )
 
 
 def _table(value: Any, name: str) -> Mapping[str, Any]:

@@ -196,8 +196,7 @@ class Study:
         if not run:
             raise BadInput("a study must have a [run]", f"only {', '.join(content) or 'nothing'}", _EXAMPLE)
         _known("[run]", run, tuple(SECTIONS))
-        absent = [key for key in NEEDED if key not in run]
-        if absent:
+        if absent := [key for key in NEEDED if key not in run]:
             raise BadInput(f"[run] must have {', '.join(NEEDED)}", f"no {' and no '.join(absent)}", _EXAMPLE)
         for key, value in run.items():
             try:

@@ -247,15 +247,10 @@ class Store:
     def read_lines(self) -> tuple[dict[str, Row], list[bytes]]:
         """The rows by run, and the lines that are none."""
         path = self.folder / RESULTS
-        found: dict[str, Row] = {}
-        bad: list[bytes] = []
-        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
-            row = row_of(line)
-            if row is None:
-                bad.append(line)
-            else:
-                found[row["run"]] = row
-        return found, bad
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        rows = [row_of(line) for line in lines]
+        bad = [line for line, row in zip(lines, rows, strict=True) if row is None]
+        return {row["run"]: row for row in rows if row is not None}, bad
 
     def append(self, row: Row) -> None:
         line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
