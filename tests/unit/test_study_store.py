@@ -22,8 +22,7 @@ from qbayes.errors import BadFile, BadInput
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.study import run as run_module
 from qbayes.lab.study.plan import result_row
-from qbayes.lab.study.results import results
-from qbayes.lab.study.run import run_study
+from qbayes.lab.study.run import results, run_study
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store import lock
 from qbayes.lab.study.store import store as store_module

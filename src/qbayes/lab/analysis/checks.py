@@ -1,19 +1,32 @@
 """Numbered checks K1 …: what must not be believed about a study's numbers, in one sentence each."""
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from qbayes.lab.analysis.check_base import CHECKS, Check, Finding, Study, check, label, listed, one_run
-from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.analysis.pairs import SHARED, Pair, is_float, is_quantised, of_two, score, without_control
-from qbayes.lab.analysis.run_groups import COLLAPSE_REGRESSION, POINTWISE, has_collapsed
+from qbayes.lab.analysis.frame import AXIS, Frame, Row
+from qbayes.lab.analysis.pairs import (
+    SHARED,
+    Pair,
+    is_float,
+    is_quantised,
+    of_two,
+    paired,
+    score,
+    without_control,
+)
+from qbayes.lab.analysis.run_groups import COLLAPSE_REGRESSION, POINTWISE, free_axes, has_collapsed
 from qbayes.lab.study.store.table import ORIGIN
 from qbayes.metrics.row_errors import BINS, bin_of
 from qbayes.metrics.scores import METRICS, is_score
 
+READ_DETAILS = 400  # runs whose details are read at most: 10,000 rows each take 0.1 GB
+_NAMED = 4
 FEWEST_SEEDS = 3
 # Errors that a working network stays below: LeNet-5 reaches 0.9 % on MNIST (LeCun et al., 1998), the paper's
 # slim ResNet-18 8.3 % on CIFAR-10; 4 % is 15 wrong of the 360 test digits of scikit-learn's set.
@@ -24,6 +37,78 @@ FLOORS_OF_NETWORKS = {("cifar10", "resnet8"): 0.16}
 FEWEST_IN_BIN = 5  # an accuracy of fewer rows is no accuracy
 LOST_NOISE = 0.1  # share of the float run's mutual information below which the noise is lost
 SOME_NOISE = 1e-3  # nats of mutual information below which float had none to lose
+
+
+@dataclass(frozen=True)
+class Check:
+    """``found`` says what must not be believed, or, where ``passed``, what was looked at."""
+
+    id: str
+    title: str
+    passed: bool
+    found: str
+
+
+class Study:
+    """A frame and what several checks ask of it."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return paired(self.frame)
+
+    @cached_property
+    def cells(self) -> dict[str, list[Row]]:
+        """Rows that differ by seed and fold alone, under their label."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in self.frame.rows:
+            found[label(row)].append(row)
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def with_details(self) -> list[Row]:
+        """The first run of each cell, as many as may be read."""
+        first = (rows[0] for rows in self.cells.values())
+        kept = (row for row in first if self.frame.details(str(row["run"])) is not None)
+        return list(itertools.islice(kept, READ_DETAILS))
+
+
+Finding = tuple[str, list[str], str]  # what must not be believed about …, these, and what was looked at
+CHECKS: list[tuple[str, Callable[[Study], Finding]]] = []
+
+
+def check(title: str) -> Callable[[Callable[[Study], Finding]], Callable[[Study], Finding]]:
+    """Put the decorated function behind the checks before it."""
+
+    def put(function: Callable[[Study], Finding]) -> Callable[[Study], Finding]:
+        CHECKS.append((title, function))
+        return function
+
+    return put
+
+
+def listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def label(row: Row) -> str:
+    """``mnist lenet mcd W8A7`` and what else tells it from others, besides seed and fold."""
+    parts = [str(row.get(name)) for name in ("task", "network", "method", "precision")]
+    if not is_float(row):
+        usual = {"scheme": "default", "training": "trained"}
+        parts += [str(row[name]) for name, value in usual.items() if row.get(name) not in (None, value)]
+    parts += ["paper recipe"] if row.get("recipe") == "paper" else []
+    parts += [f"{row.get('draws')} draws"] if row.get("method") != POINTWISE else []
+    parts += [f"{name.removeprefix(AXIS)} {value}" for name, value in free_axes(row)]
+    return " ".join(parts)
+
+
+def one_run(row: Row) -> str:
+    fold = f" fold {row['fold']}" if row.get("fold") is not None else ""
+    return f"{label(row)}{fold} seed {row.get('seed')}"
 
 
 def check_all(frame: Frame) -> list[Check]:

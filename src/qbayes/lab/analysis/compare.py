@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.lab.analysis.check_base import label, one_run
+from qbayes.lab.analysis.checks import label, one_run
 from qbayes.lab.analysis.frame import AXIS, Frame, Row, natural
 from qbayes.lab.analysis.intervals import Estimate, estimate, several_folds
 from qbayes.lab.analysis.pairs import score, unit

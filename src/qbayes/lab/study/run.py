@@ -1,27 +1,35 @@
-"""``run_study``: plan, hand out jobs, keep the table. Running it again goes on where it stopped."""
+"""``run_study``: plan, hand out jobs, keep the table; and ``results``, the table for one's own analysis.
 
+Running a study again goes on where it stopped.
+"""
+
+import importlib.util
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from qbayes.errors import BadInput
+from qbayes.errors import BadFile, BadInput
 from qbayes.lab.study.executors.base import EXECUTORS, Conditions, Executor
 from qbayes.lab.study.executors.local import check_workers
 from qbayes.lab.study.leader import Leader, Watch
-from qbayes.lab.study.plan.plan import Job, Plan, plan_of
-from qbayes.lab.study.plan.reuse import Loan
+from qbayes.lab.study.plan.plan import Job, Loan, Plan, plan_of
 from qbayes.lab.study.plan.runs import PlannedRun, is_candidate, planned_runs
 from qbayes.lab.study.plan.stacks import MOST, MOST_ON_A_GPU, stacks_of
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store.repair import mend
 from qbayes.lab.study.store.store import Store
+from qbayes.lab.study.store.table import columns, is_table, read_table
 from qbayes.lab.study.work.rows import Table
+from qbayes.metrics.scores import with_numbers
 from qbayes.training.fit import choose_device
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Hands = Callable[[list[Job], list[PlannedRun]], Executor | None]
 # a stage that is damaged so often is not worth another try.
@@ -168,3 +176,30 @@ class _Work:
             if damaged[which] >= _ATTEMPTS:
                 self.store.fail(stage, key, f"it was damaged {damaged[which]} times: {reason}")
             self.notes.append(f"{which}: {reason}; it was made again")
+
+
+def results(store: str | Path) -> "pd.DataFrame":
+    """One row a run, with the types of the numbers kept; failed runs too.
+
+    ``store`` is the folder of a study, or a CSV: a study's ``results.csv``, or one that
+    ``qbayes study export`` wrote.
+    """
+    if importlib.util.find_spec("pandas") is None:
+        raise BadInput(
+            "results come as a pandas table", "pandas is not installed", "pip install 'qbayes[report]'"
+        )
+    import pandas as pd
+
+    rows = _rows(Path(store))
+    return pd.DataFrame(rows, columns=columns(rows))
+
+
+def _rows(store: Path) -> list[dict[str, Any]]:
+    if is_table(store):
+        return list(read_table(store).rows)
+    held = Store(store)
+    if held.header() is None:
+        raise BadFile(
+            "a store must be the folder of a study", f"{store} has no study.json", "run the study there first"
+        )
+    return [with_numbers(row) for _, row in sorted(held.rows().items())]

@@ -2,15 +2,18 @@
 
 For each draw the loop makes one forward pass of plain torch. Masks are torch's own dropout and Gaussian
 weights ``μ + σ ε`` with torch's own normal numbers; σ is computed once. Nothing is shared between draws. It
-is the baseline of the ratios: it must not be slower than need be.
+is the baseline of the ratios: it must not be slower than need be. It runs eagerly, and by ``torch.compile``,
+whose kernels are compiled on the first call for each shape of rows.
 """
 
 import copy
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
@@ -138,3 +141,38 @@ class Predict(PosteriorEngine):
 
 ENGINES.register("loop")(Loop(title="torch, a loop of float passes"))
 ENGINES.register("predict")(Predict(title="qbayes, float", ours=True))
+
+
+class CompiledLoop(PlainLoop):
+    """The loop with one compiled pass, which takes the state of each member: compiled once for all."""
+
+    def __init__(self, posterior: NetworkPosterior) -> None:
+        super().__init__(posterior)
+        shape = self.networks[0]
+        self._states = [
+            {**dict(network.named_parameters()), **dict(network.named_buffers())} for network in self.networks
+        ]
+
+        def passed(state: dict[str, Tensor], inputs: Tensor) -> Outputs:
+            return functional_call(shape, state, (inputs,))
+
+        self._pass = torch.compile(passed, dynamic=False)
+
+    def one_draw(self, inputs: Tensor, member: int) -> Outputs:
+        return self._pass(self._states[member], inputs)
+
+
+class Compile(PosteriorEngine):
+    """One compiled forward pass a draw."""
+
+    def why_missing(self) -> str | None:
+        found = any(shutil.which(name) for name in ("g++", "clang++", "cl"))
+        return None if found else "torch.compile needs a C++ compiler: install g++"
+
+    def open(self, folder: Path) -> Answer:
+        posterior = read_posterior(folder)
+        loop, signature = CompiledLoop(posterior), posterior.signature
+        return lambda x, draws: answers(loop(x, draws), signature)
+
+
+ENGINES.register("compile")(Compile(title="torch.compile of the loop", by_default=False))

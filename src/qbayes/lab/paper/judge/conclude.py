@@ -21,7 +21,7 @@ A method's verdict is the same, of the lines that are about it.
 import math
 from collections.abc import Iterable, Sequence
 
-from qbayes.lab.analysis.check_base import listed
+from qbayes.lab.analysis.checks import listed
 from qbayes.lab.analysis.intervals import LEVEL
 from qbayes.lab.paper.judge.judgement import NEVER, Judged, Line, Outcome, Verdict
 
