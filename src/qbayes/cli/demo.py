@@ -46,7 +46,9 @@ def demo(
     Example:
       qbayes demo --out runs/demo
     """
-    _check_plotting()
+    if importlib.util.find_spec("matplotlib") is None:
+        do = "pip install 'qbayes[report]'"
+        raise BadInput("the demo draws with matplotlib", "it is not installed", do)
     check_demo_folder(folder)
     from qbayes.cli.commands.study_progress import watching
     from qbayes.lab.analysis.checks import check_all
@@ -93,13 +95,6 @@ def check_demo_folder(folder: Path) -> None:
             "choose another folder with --out; nothing in it was touched",
         )
     check_writable(folder)
-
-
-def _check_plotting() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BadInput(
-            "the demo draws with matplotlib", "it is not installed", "pip install 'qbayes[report]'"
-        )
 
 
 def _figure(folder: Path, frames: "Sequence[Frame]") -> str | None:

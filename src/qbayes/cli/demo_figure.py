@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from qbayes.lab.report.charts.chart import STYLES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from qbayes import Task
     from qbayes.lab.analysis.frame import Frame
 
-# Okabe and Ito's colours, told apart with any colour vision; the control is grey.
-COLOURS = {"pointwise": "#5a5a5a", "mcd": "#0072b2", "bbb": "#d55e00", "sghmc": "#009e73"}
-NAMES = {"pointwise": "pointwise", "mcd": "MC dropout", "bbb": "Bayes-by-Backprop", "sghmc": "SGHMC"}
+COLOURS = {name: style.light for name, style in STYLES.items()}
+NAMES = {name: style.label for name, style in STYLES.items()}
 _INK, _QUIET, _FAINT = "#222222", "#6b6b6b", "#9a9a9a"
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -53,17 +54,8 @@ def draw(panels: Sequence[Panel], images: Sequence[Any], angles: Sequence[float]
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(12, 7.4), dpi=160, facecolor="white")
-        grid = figure.add_gridspec(
-            2,
-            2,
-            height_ratios=(1, 1.2),
-            left=0.14,
-            right=0.98,
-            top=0.905,
-            bottom=0.08,
-            hspace=0.26,
-            wspace=0.42,
-        )
+        edges = {"left": 0.14, "right": 0.98, "top": 0.905, "bottom": 0.08}
+        grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.2), hspace=0.26, wspace=0.42, **edges)
         _draw_example(figure, grid[0, :], panels, images, angles)
         _draw_calibration(figure.add_subplot(grid[1, 0]), panels, angles)
         _draw_entropies(figure, grid[1, 1], panels)
@@ -89,9 +81,8 @@ def _draw_example(
     axes.set_axis_off()
     for row, panel in enumerate(panels):
         colour = COLOURS[panel.name]
-        axes.text(
-            -0.06, row + 0.5, NAMES[panel.name], ha="right", va="center", color=colour, fontweight="bold"
-        )
+        pen = {"color": colour, "fontweight": "bold", "ha": "right", "va": "center"}
+        axes.text(-0.06, row + 0.5, NAMES[panel.name], **pen)
         for column, (label, sure) in enumerate(zip(panel.predicted, panel.confidence, strict=True)):
             _draw_answer(axes, column, row, label, sure, colour, right=label == panel.truth)
     question = f"What is this {panels[0].truth}, as it turns?"
@@ -157,16 +148,9 @@ def _draw_entropies(figure: Any, place: Any, panels: Sequence[Panel]) -> None:
             axes.set_xlabel("predictive entropy, nat (log 10 = 2.30: no idea)")
         if index == 0:
             axes.set_title("Photographs among the digits: who notices?", loc="left", pad=10, **_TITLE)
-            axes.text(0.045, 0.93, "test digits", transform=axes.transAxes, va="top", color=_QUIET)
-            axes.text(
-                0.995,
-                0.93,
-                "photographs",
-                transform=axes.transAxes,
-                va="top",
-                ha="right",
-                color=COLOURS[panel.name],
-            )
+            pen = {"transform": axes.transAxes, "va": "top"}
+            axes.text(0.045, 0.93, "test digits", color=_QUIET, **pen)
+            axes.text(0.995, 0.93, "photographs", ha="right", color=COLOURS[panel.name], **pen)
 
 
 def _draw_strip(axes: Any, panel: Panel) -> None:
@@ -180,9 +164,8 @@ def _draw_strip(axes: Any, panel: Panel) -> None:
         if values:
             heights, _ = np.histogram(np.clip(values, 0, top), edges)
             # the root keeps the long, low tails in sight beside the peak at 0.
-            axes.stairs(
-                np.sqrt(heights / len(values)), edges, fill=True, color=colour, alpha=alpha, linewidth=0
-            )
+            shares = np.sqrt(heights / len(values))
+            axes.stairs(shares, edges, fill=True, color=colour, alpha=alpha, linewidth=0)
     axes.set_xlim(0, top)
     axes.set_ylim(0, 1)
     axes.set_yticks([])

@@ -48,7 +48,16 @@ def _toml_value(text: str) -> Any:
     return value if plain else text
 
 
-def recorded_task(posterior: "NetworkPosterior | ProgramPosterior") -> tuple[str, dict[str, Any]]:
+def parse_pixels(text: str) -> tuple[float, float]:
+    """``0,255``: the raw inputs that stand for black and for white."""
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput("--pixels must be two numbers", f"'{text}'", "for example --pixels 0,255") from None
+    return low, high
+
+
+def recorded_task(posterior: "NetworkPosterior | ProgramPosterior | Program") -> tuple[str, dict[str, Any]]:
     """Name and options of the task that a posterior was fitted on, or ("", {}) where none is recorded."""
     record = posterior.provenance.get("task")
     if not isinstance(record, Mapping) or not isinstance(record.get("task"), str):

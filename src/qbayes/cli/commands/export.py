@@ -1,14 +1,22 @@
 """``qbayes export``: a program in another form, for runtimes and machines that have no qbayes."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qbayes.cli import options
 from qbayes.cli.console import out, print_json
-from qbayes.cli.inputs import open_program
-from qbayes.cli.page_inputs import read_for_page
+from qbayes.cli.inputs import open_float_posterior, open_program, open_task, parse_pixels, recorded_task
+from qbayes.errors import BadInput
+
+if TYPE_CHECKING:
+    from qbayes import Program, Task
+    from qbayes.export.targets.web import Example
+
+# inputs on a page, and those of no class among which they are chosen.
+_MOST_EXAMPLES, _STRANGE = 100, 512
 
 
 def export(
@@ -100,3 +108,52 @@ def export(
         print_json(written.facts)
     else:
         out().print("\n".join(written.lines))
+
+
+def read_for_page(
+    given: Mapping[str, Any], program: "Program", network: str | None, data_dir: Path | None
+) -> dict[str, Any]:
+    """The options of a page as the target takes them, in place of the words of the command line."""
+    found: dict[str, Any] = {}
+    if "pixels" in given:
+        found["pixels"] = parse_pixels(given["pixels"])
+    if "beside" in given:
+        found["beside"] = tuple(open_program(path, None) for path in given["beside"])
+    if "float_posterior" in given:
+        found["float_posterior"] = open_float_posterior(given["float_posterior"], network)
+    if "examples" in given:
+        name, options = recorded_task(program)
+        if not name:
+            raise BadInput(
+                "examples need the task that the program was made on",
+                "none is recorded",
+                "leave --examples out",
+            )
+        task = open_task(name, data_dir, options)
+        found["examples"] = tuple(_examples(task, given["examples"]))
+        if "pixels" not in given and task.input_range is not None:
+            found["pixels"] = task.input_range
+    return found
+
+
+def _examples(task: "Task", count: int) -> Iterator["Example"]:
+    """The first test inputs with their answers; of inputs that belong to no class a quarter as many."""
+    from qbayes.export.targets.web import Example
+
+    if not 1 <= count <= _MOST_EXAMPLES:
+        raise BadInput(f"--examples must be from 1 to {_MOST_EXAMPLES}", f"{count}", "for example 12")
+    x, y = next(iter(task.batches("test", count)))
+    for row, answer in zip(x, y, strict=True):
+        yield Example(row.flatten().tolist(), _answer(task, answer))
+    if task.confusion_name is not None:
+        strange = next(iter(task.confusion_batches(_STRANGE)))
+        few = max(1, count // 4)
+        # neighbours are often patches of one photograph: these are far apart.
+        for at in range(few):
+            yield Example(strange[(2 * at + 1) * len(strange) // (2 * few)].flatten().tolist(), "no class")
+
+
+def _answer(task: "Task", answer: Any) -> str:
+    if task.kind == "classification":
+        return str(task.signature.labels[int(answer)])
+    return f"{float(answer.flatten()[0]):.4g}"

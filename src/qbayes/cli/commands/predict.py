@@ -7,7 +7,7 @@ import typer
 
 from qbayes.cli import options
 from qbayes.cli.console import note, out, plain_table, print_json
-from qbayes.cli.inputs import check_new_file, open_answering
+from qbayes.cli.inputs import check_new_file, open_answering, parse_pixels
 from qbayes.errors import BadInput
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def predict(
       qbayes predict examples/cifar10/resnet8-mcd-w4a4.qbayes examples/cifar10/cat.png
       qbayes predict model.qbayes x.npy --backend onednn --frozen-draws 20
     """
-    from qbayes.cli.page_inputs import parse_pixels
     from qbayes.cli.rows import read_rows, write_columns
 
     if out_file is not None:

@@ -4,8 +4,6 @@ Runs are the same where task, fold, network, method, recipe, precision, scheme, 
 every axis agree, whatever their keys: another version of the code gives other keys to the same runs.
 """
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
@@ -18,6 +16,7 @@ from qbayes.lab.analysis.frame import AXIS, Frame, Row, natural
 from qbayes.lab.analysis.intervals import Estimate, estimate, several_folds
 from qbayes.lab.analysis.pairs import score, unit
 from qbayes.lab.analysis.run_groups import free_axes
+from qbayes.lab.study.store.table import csv_text
 from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import METRICS
 
@@ -77,11 +76,7 @@ class Comparison:
         }
 
     def to_csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list[str](_FIELDS), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(_plain(one) for one in self.changes)
-        return text.getvalue()
+        return csv_text(_FIELDS, (list(_plain(one).values()) for one in self.changes))
 
 
 def compare(before: Frame, after: Frame, metrics: tuple[str, ...] = ()) -> Comparison:

@@ -135,20 +135,21 @@ def _rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool)
     if len(counts) < len(pairs):
         return found
     if found is None:
-        found = plain_mean(
-            [
-                math.hypot(*(binomial(row, metric) or 0.0 for row in (pair.float, pair.quantised)))
-                for pair in pairs
-            ]
-        )
+        both = ([binomial(row, metric) or 0.0 for row in (pair.float, pair.quantised)] for pair in pairs)
+        found = plain_mean([math.hypot(*errors) for errors in both])
     return max(found, 1 / min(counts))
 
 
 def _resampled(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
-    sides = [
-        (frame.details(str(pair.float["run"])), frame.details(str(pair.quantised["run"]))) for pair in pairs
-    ]
-    if any(before is None or after is None for before, after in sides):
+    return resampled_error(frame, [(pair.float, pair.quantised) for pair in pairs], metric, relative)
+
+
+def resampled_error(
+    frame: Frame, runs: Sequence[tuple[Row, Row]], metric: str, relative: bool
+) -> float | None:
+    """By the same test rows for both runs of each pair; None where not all of them kept their details."""
+    sides = [(frame.details(str(one["run"])), frame.details(str(other["run"]))) for one, other in runs]
+    if any(one is None or other is None for one, other in sides):
         return None
     return row_error(sides, metric, relative) or None
 
@@ -259,10 +260,5 @@ def without_control(frame: Frame) -> tuple[Sequence[Pair], Sequence[Pair]]:
 
 def of_two(frame: Frame, column: str) -> list[Pair]:
     """The pairs whose two rows say different things in a column; older rows do not say it."""
-    return [
-        pair
-        for pair in paired(frame)
-        if pair.quantised.get(column) is not None
-        and pair.float.get(column) is not None
-        and pair.quantised[column] != pair.float[column]
-    ]
+    told = ((pair, pair.quantised.get(column), pair.float.get(column)) for pair in paired(frame))
+    return [pair for pair, one, other in told if None not in (one, other) and one != other]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadInput
+from qbayes.lab.bench.engines.base import EXTRA
 from qbayes.lab.bench.result import Cell, Row
 
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -23,9 +24,7 @@ def require_matplotlib() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise BadInput(
-            "a figure needs matplotlib", "it is not installed", "pip install 'qbayes[bench]'"
-        ) from None
+        raise BadInput("a figure needs matplotlib", "it is not installed", EXTRA) from None
     return Figure
 
 

@@ -7,8 +7,9 @@ from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.paper.claims import JUDGED, Line, Verdict, judge_all
 from qbayes.lab.paper.judge.judgement import signed
 from qbayes.lab.report.charts.chart import FIGURES, Plate
-from qbayes.lab.report.page.section import MOST_LINES, Section, csv_lines, register_section, table_html
+from qbayes.lab.report.page.section import MOST_LINES, Section, register_section, table_html
 from qbayes.lab.report.page.text import listed_ids
+from qbayes.lab.study.store.table import csv_text
 
 MARKS = {
     "holds": '<span class="mark good">✓ holds</span>',
@@ -88,7 +89,7 @@ def _claims_csv(verdicts: Sequence[Verdict]) -> str:
             (*start, *(getattr(line, name) for name in _OF_A_LINE), dict(one.methods)[line.method], caveats)
             for line in one.table
         ] or [start]
-    return csv_lines(("id", "verdict", "reason", *_OF_A_LINE, "of the method", "caveats"), lines)
+    return csv_text(("id", "verdict", "reason", *_OF_A_LINE, "of the method", "caveats"), lines)
 
 
 def _claim(one: Verdict, drawn: Mapping[str, str]) -> str:

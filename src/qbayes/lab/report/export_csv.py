@@ -5,8 +5,6 @@ top (``lab.study.store.table`` reads it back); scores have six digits; the keys 
 can be and still tell them apart; axes that only repeat a column are left out.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -24,6 +22,7 @@ from qbayes.lab.study.store.table import (
     NEEDED,
     TEXTS,
     Once,
+    csv_text,
     known_before,
     value_of,
 )
@@ -69,9 +68,13 @@ def published(frame: Frame, *, digits: int = DIGITS, leave_out: Collection[str] 
     kept = [_slim(row, dropped, digits, short) for row in sorted(rows, key=_order)]
     said, left = _said_once(kept)
     header = {**frame.header, "format": FORMAT, "name": frame.name, "runs": frame.planned}
-    lines = [header, *({"by": o.by, "columns": o.columns, "rows": _told(o)} for o in said)]
+    lines: list[Any] = [header]
+    for once in said:
+        told = [[*place, *map(_as_json, values)] for place, values in once.values.items()]
+        lines.append({"by": once.by, "columns": once.columns, "rows": told})
     top = "".join(f"{COMMENT} {json.dumps(line, ensure_ascii=False, default=str)}\n" for line in lines)
-    return top + _csv_text(kept, left)
+    cells = ([_cell(name, row.get(name)) for name in left] for row in kept)
+    return top + csv_text(left, cells)
 
 
 def _check(rows: Sequence[Row], leave_out: Collection[str]) -> None:
@@ -164,21 +167,9 @@ def _once(by: Sequence[str], columns: Sequence[str], rows: Sequence[Row], done: 
     return Once(tuple(by), tuple(columns), values)
 
 
-def _told(once: Once) -> list[list[Any]]:
-    return [[*place, *map(_as_json, told)] for place, told in once.values.items()]
-
-
 def _as_json(value: Any) -> Any:
     """Words stand for numbers that are not finite."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _csv_text(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(name, row.get(name)) for name in columns] for row in rows)
-    return text.getvalue()
 
 
 def _cell(name: str, value: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import combined, estimate
-from qbayes.lab.analysis.pairs import between, overlap, rows_term
+from qbayes.lab.analysis.pairs import between, overlap, resampled_error, rows_term
 from qbayes.lab.analysis.run_groups import Cell, has_collapsed, option, preferred
 from qbayes.lab.paper.claims.c03_mask_collapse import rounds_masks
 from qbayes.lab.paper.judge.conclude import conclude
@@ -24,7 +24,6 @@ from qbayes.lab.paper.judge.judgement import (
     line,
 )
 from qbayes.lab.paper.judge.margins import RELATIVE, in_units, margin_of
-from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import metric as metric_named
 
 CLAIM = "MC dropout masks need 1 bit; BBB needs μ, σ and ε at the bits of the weights"
@@ -150,9 +149,7 @@ def _rows(frame: Frame, one: Cell, other: Cell, name: str) -> float | None:
     """The error of their difference over test rows: resampled where details were kept for all."""
     after, before = ({pair.unit: pair.quantised for pair in cell.pairs} for cell in (one, other))
     runs = [(before[which], after[which]) for which in after if which in before]
-    sides = [(frame.details(str(b["run"])), frame.details(str(a["run"]))) for b, a in runs]
-    if all(b is not None and a is not None for b, a in sides):
-        resampled = row_error(sides, name, relative=name in RELATIVE)
-        if resampled:
-            return resampled
-    return combined(rows_term(frame, cell.pairs, name, relative=name in RELATIVE) for cell in (one, other))
+    resampled = resampled_error(frame, runs, name, relative=name in RELATIVE)
+    return resampled or combined(
+        rows_term(frame, cell.pairs, name, relative=name in RELATIVE) for cell in (one, other)
+    )

@@ -7,8 +7,6 @@ A figure says in words what it shows, and how its charts follow from a study's r
 files; the page, the static files and the CSVs take all of them. A figure without data draws nothing.
 """
 
-import csv
-import io
 import math
 import re
 import unicodedata
@@ -19,6 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from qbayes.errors import BadInput
 from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.study.store.table import csv_text
 from qbayes.registry import Registry
 
 Kind = Literal["lines", "boxes", "bars", "histogram", "scatter", "reliability"]
@@ -168,19 +167,17 @@ class Chart:
         return {**texts, "kind": self.kind, "choices": dict(self.choices), **present, "series": series}
 
 
-def csv_text(charts: Sequence[Chart]) -> str:
+def csv_of(charts: Sequence[Chart]) -> str:
     """All numbers of a figure, one line a point; what is different between its charts stands first."""
     keys = list(dict.fromkeys(key for chart in charts for key in chart.choices))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*keys, "series", "group", "x_label", "x", "y_label", "y", "low", "high", "label"])
+    head = [*keys, "series", "group", "x_label", "x", "y_label", "y", "low", "high", "label"]
+    lines: list[list[object]] = []
     for chart in charts:
         chosen = [chart.choices.get(key, "") for key in keys]
         for series in chart.series:
-            for point in _points(series):
-                x, *rest = point
-                writer.writerow([*chosen, series.name, series.group, chart.x_label, x, chart.y_label, *rest])
-    return out.getvalue()
+            start = [*chosen, series.name, series.group, chart.x_label]
+            lines += [[*start, x, chart.y_label, *rest] for x, *rest in _points(series)]
+    return csv_text(head, lines)
 
 
 def rounded(value: float) -> float:

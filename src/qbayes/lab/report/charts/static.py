@@ -164,11 +164,8 @@ PAINTERS: dict[str, Painter] = {
 def require_matplotlib() -> None:
     """Raise, before anything is written, where the extra is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise BadInput(
-            "figures as SVG and PDF need matplotlib",
-            "it is not installed",
-            "pip install 'qbayes[report]', or leave the static figures out (the page draws without it)",
-        )
+        do = "pip install 'qbayes[report]', or leave the static figures out (the page draws without it)"
+        raise BadInput("figures as SVG and PDF need matplotlib", "it is not installed", do)
 
 
 def write_static(plates: Iterable[Plate], folder: Path) -> list[Path]:

@@ -8,6 +8,7 @@ only move or drop codes have none, as they keep the grid of what they read.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from qbayes.integer.ops import Mask, Op, Weighted
 from qbayes.integer.ops.fields import lengths_text
@@ -28,12 +29,12 @@ _CHIPS = (
 )
 _SYMBOLS = "w, μ, σ: weights · ε: standard normal · n = σ ε · k: mask, kept or dropped · b: bias · q: output"
 _LONGEST = 40  # characters of a name
+_NOTE: dict[str, Any] = {"size": 11, "anchor": "start", "fill": QUIET}
 
 
 def graph_svg(program: Program) -> str:
     """The drawing of a program, as the text of an SVG file."""
-    drawing = _Drawing(program)
-    return drawing.document()
+    return _Drawing(program).document()
 
 
 @dataclass(frozen=True)
@@ -67,13 +68,10 @@ class _Drawing:
         for op in program.ops:
             place = Place(op.name, detail(op, program), op, op.output, op.output in noisy)
             made[op.output] = self._node(place, [made[name] for name in op.inputs])
-        ends = [
-            self._node(Place(head or "logits", "answer"), [made[name]])
-            for head, name in program.outputs.items()
-        ]
-        constant = [
-            self._node(Place(head, "constant, learned", constant=True), []) for head in program.constant_heads
-        ]
+        heads = program.outputs.items()
+        ends = [self._node(Place(head or "logits", "answer"), [made[name]]) for head, name in heads]
+        learned = (Place(head, "constant, learned", constant=True) for head in program.constant_heads)
+        constant = [self._node(place, []) for place in learned]
         for node in constant:
             node.beside = ends[0]
         return [*made.values(), *ends, *constant]
@@ -113,31 +111,21 @@ class _Drawing:
         x, y = MARGIN, 54.0
         for symbol, bits, fill, words in _CHIPS:
             chip(sheet, x + CHIP_WIDTH / 2, y, symbol, bits, fill)
-            sheet.text(x + CHIP_WIDTH + 6, y, words, size=11, anchor="start", fill=QUIET)
+            sheet.text(x + CHIP_WIDTH + 6, y, words, **_NOTE)
             x += CHIP_WIDTH + text_width(words, 11) + 20
         for fill, words in ((ONCE, "runs once"), (EVERY_DRAW, "runs every draw")):
             sheet.box(x, y - 8, 22, 16, fill=fill, radius=3)
-            sheet.text(x + 28, y, words, size=11, anchor="start", fill=QUIET)
+            sheet.text(x + 28, y, words, **_NOTE)
             x += 28 + text_width(words, 11) + 16
-        sheet.text(MARGIN, 80, _SYMBOLS, size=11, anchor="start", fill=QUIET)
+        sheet.text(MARGIN, 80, _SYMBOLS, **_NOTE)
         return max(x, MARGIN + text_width(_SYMBOLS, 11), MARGIN + text_width(self._title(), 16))
 
     def _draw(self, node: Node, place: Place) -> None:
         left, height = node.x - node.width / 2, box_height(place)
-        if place.op is None:
-            fill, radius = TERMINAL, height / 2
-        else:
-            fill, radius = EVERY_DRAW if place.noisy else ONCE, 6.0
-        self.sheet.box(
-            left,
-            node.y,
-            node.width,
-            height,
-            fill=fill,
-            radius=radius,
-            dashed=place.constant,
-            title=place.label,
-        )
+        inner = EVERY_DRAW if place.noisy else ONCE
+        fill, radius = (TERMINAL, height / 2) if place.op is None else (inner, 6.0)
+        shape = {"fill": fill, "radius": radius, "dashed": place.constant, "title": place.label}
+        self.sheet.box(left, node.y, node.width, height, **shape)
         # the output's chip covers the lower edge.
         middle = node.y + height / 2 - (3 if place.quantised else 0)
         name = shortened(place.label, _LONGEST)
@@ -153,14 +141,8 @@ class _Drawing:
             chip(self.sheet, node.x, node.y + height, "q", str(value.bits), ACTIVATION)
             if place.op is not None:
                 words = lengths_text(value.shape)
-                self.sheet.text(
-                    node.x + CHIP_WIDTH / 2 + 6,
-                    node.y + height + 9,
-                    words,
-                    size=10,
-                    anchor="start",
-                    fill=QUIET,
-                )
+                beside = node.x + CHIP_WIDTH / 2 + 6
+                self.sheet.text(beside, node.y + height + 9, words, **{**_NOTE, "size": 10})
 
 
 def chip(sheet: Sheet, x: float, y: float, symbol: str, bits: str, fill: str) -> None:
@@ -216,12 +198,9 @@ def _gaussian(sheet: Sheet, op: Weighted, right: float, top: float) -> tuple[flo
     first, second, third = (top + _ROW * (row + 0.5) + 1 for row in range(3))
     far, near = right - 226.0, right - 130.0
     times = (far + near) / 2
-    for y, symbol, bits, fill in (
-        (first, "μ", weights.bits, WEIGHT),
-        (second, "σ", weights.sigma_bits, WEIGHT),
-        (third, "ε", weights.noise_bits, NOISE),
-    ):
-        chip(sheet, far, y, symbol, str(bits), fill)
+    chip(sheet, far, first, "μ", str(weights.bits), WEIGHT)
+    chip(sheet, far, second, "σ", str(weights.sigma_bits), WEIGHT)
+    chip(sheet, far, third, "ε", str(weights.noise_bits), NOISE)
     sheet.line([(far + CHIP_WIDTH / 2, second), (near - CHIP_WIDTH / 2, second)])
     sheet.line([(far + CHIP_WIDTH / 2, third), (times, third), (times, second)], arrow=False)
     _operator(sheet, times, second, "×")
@@ -255,11 +234,8 @@ def _operator(sheet: Sheet, x: float, y: float, symbol: str) -> None:
     sheet.text(x, y - 0.5, symbol, size=12)
 
 
-_PANELS: dict[str, Callable[[Sheet, Weighted, float, float], None]] = {
-    "point": _point,
-    "summed": _summed,
-    "apart": _apart,
-}
+_Panel = Callable[[Sheet, Weighted, float, float], None]
+_PANELS: dict[str, _Panel] = {"point": _point, "summed": _summed, "apart": _apart}
 
 
 def detail(op: Op, program: Program) -> str:

@@ -69,22 +69,13 @@ class Sheet:
         )
         opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family={quoteattr(FONT)} role="img">'
         back = f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>'
-        lines = [
-            opening,
-            f"<title>{clean(title)}</title>",
-            f"<defs>{arrow}</defs>",
-            back,
-            *self.parts,
-            "</svg>",
-        ]
-        return "\n".join(lines) + "\n"
+        head = [opening, f"<title>{clean(title)}</title>", f"<defs>{arrow}</defs>", back]
+        return "\n".join([*head, *self.parts, "</svg>"]) + "\n"
 
 
 def clean(words: str) -> str:
     """Text for XML: no markup, and none of the characters that XML cannot hold."""
-    return escape(
-        "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
-    )
+    return escape("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in words))
 
 
 def text_width(words: str, size: float = 12) -> float:

@@ -3,9 +3,7 @@
 The page itself shows checks, figures and results. Whoever judges a study registers a section of its own.
 """
 
-import csv
-import io
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -51,14 +49,6 @@ def register_section(name: str, write: Write) -> None:
 def write_sections(frame: Frame, plates: Sequence[Plate]) -> list[Section]:
     """The registered sections of a study, in the order of their names."""
     return [_SECTIONS[name](frame, plates) for name in sorted(_SECTIONS)]
-
-
-def csv_lines(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """A table as the text of a CSV file."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([head, *lines])
-    return out.getvalue()
 
 
 def checks_html(checks: Sequence[Check]) -> str:

@@ -12,6 +12,7 @@ of the earlier pieces no more than ``study.json`` and ``results.jsonl``.
 
 import shutil
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,9 +95,9 @@ class Plan:
         makers = {key: job.id for job in floats for key, _ in job.payload["stages"]}
         tuned = self._quantised_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
         makers |= {key: job.id for job in tuned for key, _ in job.payload["stages"]}
-        groups: dict[str, list[PlannedRun]] = {}
+        groups: dict[str, list[PlannedRun]] = defaultdict(list)
         for run in waiting:
-            groups.setdefault(run.keys.quantised or run.keys.float, []).append(run)
+            groups[run.keys.quantised or run.keys.float].append(run)
         answers = [_answers(key, group, makers) for key, group in groups.items()]
         return [*floats, *tuned, *answers]
 
@@ -113,9 +114,9 @@ class Plan:
         runs = {run.keys.start: start_of(run.point.run) for run in self.runs if run.keys.start is not None}
         runs |= {run.keys.float: run.point.run for run in reversed(self.runs)}
         starts = {run.keys.float: run.keys.start for run in self.runs}
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = defaultdict(list)
         for key in self.keys("float"):
-            groups.setdefault(stacks.get(key, key), []).append(key)
+            groups[stacks.get(key, key)].append(key)
         made_by = {key: f"float:{name}" for name, keys in groups.items() for key in keys}
         jobs = []
         for name, keys in groups.items():
@@ -136,10 +137,10 @@ class Plan:
         """As float jobs, of stacks alone: one posterior by itself is quantised where it is scored."""
         done = self.done.get("quantised", set())
         runs = {run.keys.quantised: run for run in reversed(self.runs)}
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = defaultdict(list)
         for key in self.keys("quantised"):
             if key in stacks:
-                groups.setdefault(stacks[key], []).append(key)
+                groups[stacks[key]].append(key)
         jobs = []
         for name, keys in groups.items():
             if any(key in wanted and key not in done for key in keys):

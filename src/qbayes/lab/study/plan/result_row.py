@@ -26,13 +26,12 @@ from qbayes.integer.compare import compare_ops
 from qbayes.integer.posterior import ProgramPosterior
 from qbayes.integer.program.cost import cost
 from qbayes.integer.program.program import Program
-from qbayes.lab.study.plan.stages import evaluate_values
+from qbayes.lab.study.plan.stages import answers_in_float, evaluate_values
 from qbayes.lab.study.spec.sections import (
     CHOOSE,
-    CONTROL,
     FLOAT,
     ROWS_OF,
-    is_control,
+    label_of,
     mixed_of,
     named,
     precision_of,
@@ -132,21 +131,14 @@ def identity(run: Mapping[str, Any]) -> Row:
         "draws": values["draws"],
         "scheme": scheme_of(run["precision"], mixed_of(run["quantize"])),
     }
-    if run["precision"] == FLOAT:
-        bits = {"precision": FLOAT, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}
-        return {**shared, **bits, "training": FLOAT, "backend": FLOAT}
-    if is_control(run["precision"]):
-        bits = {"precision": CONTROL, "weight": _FLOAT_BITS, "activation": _FLOAT_BITS}
-        return {**shared, **bits, "training": training_of(run["quantize"], task), "backend": FLOAT}
-    precision = precision_of(run["precision"])
-    return {
-        **shared,
-        "precision": precision.label,
-        "weight": precision.weight,
-        "activation": precision.activation,
-        "training": training_of(run["quantize"], task),
-        "backend": values["backend"],
-    }
+    if answers_in_float(run):
+        label, weight, activation, backend = label_of(run["precision"]), _FLOAT_BITS, _FLOAT_BITS, FLOAT
+    else:
+        precision, backend = precision_of(run["precision"]), values["backend"]
+        label, weight, activation = precision.label, precision.weight, precision.activation
+    trained = FLOAT if run["precision"] == FLOAT else training_of(run["quantize"], task)
+    bits = {"precision": label, "weight": weight, "activation": activation}
+    return {**shared, **bits, "training": trained, "backend": backend}
 
 
 def measured_row(

@@ -253,12 +253,16 @@ def columns(rows: Iterable[Row]) -> list[str]:
     return [*first, *axes, *sorted(names - {*first, *axes, *last}), *last]
 
 
-def as_csv(rows: list[Row]) -> str:
+def csv_text(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """A table as the text of a CSV file; what is None is an empty cell."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns(rows), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+    csv.writer(text, lineterminator="\n").writerows([head, *lines])
     return text.getvalue()
+
+
+def as_csv(rows: list[Row]) -> str:
+    names = columns(rows)
+    return csv_text(names, ([row.get(name) for name in names] for row in rows))
 
 
 def as_parquet(rows: list[Row]) -> bytes | None:
