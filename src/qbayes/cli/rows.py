@@ -165,10 +165,8 @@ def _targets(task: Task, y: Tensor) -> dict[str, list[Any]]:
     if task.kind == "classification":
         labels = task.signature.labels
         return {"target": [labels[k] if labels else str(k) for k in y.tolist()]}
-    flat = y.flatten(1)
-    return {
-        f"target{'' if flat.shape[1] == 1 else f'_{t}'}": flat[:, t].tolist() for t in range(flat.shape[1])
-    }
+    columns = y.flatten(1).T.tolist()
+    return {f"target_{t}" if len(columns) > 1 else "target": values for t, values in enumerate(columns)}
 
 
 def _read_numpy(path: Path) -> np.ndarray:
@@ -180,11 +178,8 @@ def _read_numpy(path: Path) -> np.ndarray:
         else:
             with content:
                 if "x" not in content.files:
-                    raise BadFile(
-                        f"{path} must hold the array 'x'",
-                        f"{', '.join(content.files) or 'nothing'}",
-                        "write it with np.savez(path, x=…)",
-                    )
+                    got = ", ".join(content.files) or "nothing"
+                    raise BadFile(f"{path} must hold the array 'x'", got, "write it with np.savez(path, x=…)")
                 x = content["x"]
     except BadFile:
         raise
@@ -199,11 +194,9 @@ def _read_numpy(path: Path) -> np.ndarray:
             f"{path} must hold rows of real numbers", f"{x.dtype}, shape {x.shape}", "convert it first"
         )
     # torch reads native byte order, and unsigned integers of one byte only.
-    return (
-        x
-        if x.dtype == np.uint8
-        else x.astype(np.float32 if x.dtype.kind == "u" else x.dtype.newbyteorder("="))
-    )
+    if x.dtype == np.uint8:
+        return x
+    return x.astype(np.float32 if x.dtype.kind == "u" else x.dtype.newbyteorder("="))
 
 
 def read_csv(path: Path) -> np.ndarray:
@@ -239,6 +232,11 @@ def _numbers(line: Sequence[str]) -> list[float] | None:
         return None
 
 
+def as_records(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """One object a row, for JSON."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
 def write_columns(path: Path, columns: Mapping[str, list[Any]], described: Mapping[str, Any]) -> None:
     """The answers as .csv, .npz (one array a column) or .json (one object a row), written atomically."""
     if path.suffix == ".npz":
@@ -247,8 +245,8 @@ def write_columns(path: Path, columns: Mapping[str, list[Any]], described: Mappi
         np.savez(buffer, **arrays)
         payload = buffer.getvalue()
     elif path.suffix == ".json":
-        records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        payload = json.dumps({**described, "answers": records}, indent=1, allow_nan=False).encode()
+        document = {**described, "answers": as_records(columns)}
+        payload = json.dumps(document, indent=1, allow_nan=False).encode()
     else:
         text = io.StringIO(newline="")
         writer = csv.writer(text)

@@ -1,5 +1,6 @@
 """``qbayes bench``: engines beside each other on this machine: how fast, how large, how near to its peak."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -61,24 +62,23 @@ def bench(
     """
     import torch
 
-    chosen = _names("network", networks, _KNOWN_NETWORKS), _names("method", methods, _METHODS)
-    batches, bits, running = _batches(batch), _precision(precision), _engines(engines)
-    if draws < 1:
-        raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")
-    _check_files(out_file, figure, overwrite=overwrite)
-    _check_clock(clock, threads)
-    torch.set_num_threads(threads)
+    bits = _precision(precision)
     settings = {
-        "networks": chosen[0],
-        "methods": chosen[1],
-        "batch": batches,
-        "engines": running,
+        "networks": _names("network", networks, _KNOWN_NETWORKS),
+        "methods": _names("method", methods, _METHODS),
+        "batch": _batches(batch),
+        "engines": _engines(engines),
         "draws": draws,
         "precision": bits.label,
         "threads": threads,
         "seconds": seconds,
         "clock": clock,
     }
+    if draws < 1:
+        raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")
+    _check_files(out_file, figure, overwrite=overwrite)
+    _check_clock(clock, threads)
+    torch.set_num_threads(threads)
     found = _Bench(settings, out_file, figure, quiet=as_json)
     found.speed(bits)
     if size:
@@ -108,7 +108,7 @@ class _Bench:
         if self.machine["saturates"]:
             note("8 × 8-bit products saturate on this processor: layers at W8A8 take longer here (try W8A7)")
         self._print(*report.speed_head(precision.label, asked["threads"], asked["clock"]))
-        each = Settings(asked["engines"], asked["draws"], asked["seconds"], asked["clock"])
+        each = Settings(**{name: asked[name] for name in ("engines", "draws", "seconds", "clock")})
         for cell in measure_all(asked["networks"], asked["methods"], asked["batch"], precision, each):
             self.cells.append(cell)
             self._print(*report.cell_lines(cell))
@@ -123,12 +123,10 @@ class _Bench:
         self._print(*report.size_head())
         methods = self.settings["methods"]
         kinds = ["bbb"] if methods == ["bbb"] else ["pointwise", *(["bbb"] if "bbb" in methods else [])]
-        for network in self.settings["networks"]:
-            for kind in kinds:
-                for bits in BITS:
-                    self.files.append(measure_size(network, kind, bits))
-                    self._print(report.size_line(self.files[-1]))
-                    self._write()
+        for network, kind, bits in itertools.product(self.settings["networks"], kinds, BITS):
+            self.files.append(measure_size(network, kind, bits))
+            self._print(report.size_line(self.files[-1]))
+            self._write()
 
     def document(self) -> dict[str, Any]:
         from qbayes.lab.bench.report import document

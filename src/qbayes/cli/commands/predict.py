@@ -67,7 +67,7 @@ def predict(
       qbayes predict examples/cifar10/resnet8-mcd-w4a4.qbayes examples/cifar10/cat.png
       qbayes predict model.qbayes x.npy --backend onednn --frozen-draws 20
     """
-    from qbayes.cli.rows import read_rows, write_columns
+    from qbayes.cli.rows import as_records, read_rows, write_columns
 
     if out_file is not None:
         check_new_file(out_file, (".csv", ".npz", ".json"), overwrite=overwrite)
@@ -141,11 +141,6 @@ def _levels(text: str) -> list[float]:
             f"for example --quantiles {_QUANTILES}",
         )
     return levels
-
-
-def as_records(columns: Columns) -> list[dict[str, Any]]:
-    """One object a row, for JSON."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _print_columns(columns: Columns) -> None:

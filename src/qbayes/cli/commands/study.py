@@ -74,7 +74,7 @@ def run(
     check_choice("the executor", executor, tuple(EXECUTORS))
     if address is not None and executor != "ray":
         raise BadInput("an address belongs to Ray", f"--executor {executor}", "add --executor ray")
-    folder = store or _default_store(study)
+    folder = store or Path("runs") / study.name
     with watching(study.name, enabled=not quiet and not as_json) as watch:
         outcome = run_study(
             study,
@@ -107,9 +107,8 @@ def plan(file: File, store: StoreOption = None, data_dir: DataDir = None, as_jso
       qbayes study plan studies/digits.toml
     """
     study = _read(file)
-    folder = store or _default_store(study)
-    found = _plan(study, folder, data_dir)
-    _print_plan(study, found, folder, as_json=as_json)
+    folder = store or Path("runs") / study.name
+    _print_plan(study, _plan(study, folder, data_dir), folder, as_json=as_json)
 
 
 @study_app.command("status")
@@ -139,7 +138,7 @@ def status(store: StoreArgument, as_json: AsJson = False) -> None:
     if frame.candidates:
         out().print(f"{len(frame.candidates)} candidates were scored on held-out rows")
     for row in frame.failed:
-        out().print(f"failed  {_called(row)}: {row.get('reason', '')}")
+        out().print(f"failed  {_run_name(row)}: {row.get('reason', '')}")
     if frame.failed:
         out().print("next: qbayes study run FILE --retry tries them again")
 
@@ -160,8 +159,7 @@ def report(
       qbayes study report runs/digits --static
       qbayes study report docs/results/uci.csv --out runs/uci-report
     """
-    page = _report(store, static=static, folder=folder)
-    out().print(f"the report is {page}")
+    out().print(f"the report is {_report(store, static=static, folder=folder)}")
 
 
 @study_app.command("compare")
@@ -210,10 +208,6 @@ def _read(file: Path) -> "Study":
     return Study.read(study_file(file))
 
 
-def _default_store(study: "Study") -> Path:
-    return Path("runs") / study.name
-
-
 def _plan(study: "Study", folder: Path, data_dir: Path | None) -> "Plan":
     from qbayes.lab.study.plan.plan import make_plan
     from qbayes.lab.study.plan.tasks import Tasks
@@ -254,14 +248,12 @@ def _print_plan(study: "Study", found: "Plan", folder: Path, *, as_json: bool) -
 
 
 def _time_left(seconds: float, unknown: int) -> str:
-    if not seconds and not unknown:
-        return "nothing is left to do"
-    measured = f"about {shown_time(seconds)} on one worker, by the stages measured so far" if seconds else ""
+    measured = f"about {time_text(seconds)} on one worker, by the stages measured so far" if seconds else ""
     never = f"{unknown:,} stages of kinds that were never measured here" if unknown else ""
-    return "; ".join(part for part in (measured, never) if part)
+    return "; ".join(filter(None, (measured, never))) or "nothing is left to do"
 
 
-def shown_time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """``45 s``, ``12 min``, ``3 h 20 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -305,7 +297,7 @@ def _print_outcome(
     if quiet:
         return
     out().print(
-        f"{outcome.done:,} of {outcome.planned:,} runs done in {shown_time(outcome.seconds)}; "
+        f"{outcome.done:,} of {outcome.planned:,} runs done in {time_text(outcome.seconds)}; "
         f"the table is {folder / 'results.csv'}"
     )
     if outcome.left:
@@ -318,6 +310,6 @@ def _print_outcome(
         out().print(f"the report is {page}")
 
 
-def _called(row: Mapping[str, Any]) -> str:
+def _run_name(row: Mapping[str, Any]) -> str:
     fold = "" if row.get("fold") is None else f" fold {row['fold']}"
     return f"{row['method']} on {row['task']}{fold}, {row['precision']}, seed {row['seed']}"

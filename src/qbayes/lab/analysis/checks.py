@@ -129,11 +129,12 @@ def _seeds(study: Study) -> Finding:
         for name, rows in study.cells.items()
         if len(repeats := {(row.get("fold"), row.get("seed")) for row in rows}) < FEWEST_SEEDS
     ]
-    warning = (
-        f"Spreads and intervals of fewer than {FEWEST_SEEDS} runs must not be believed, and one run says "
-        "nothing of training"
+    spreads = f"Spreads and intervals of fewer than {FEWEST_SEEDS} runs must not be believed"
+    return (
+        f"{spreads}, and one run says nothing of training",
+        few,
+        f"Every condition has {FEWEST_SEEDS} seeds or folds, or more",
     )
-    return warning, few, f"Every condition has {FEWEST_SEEDS} seeds or folds, or more"
 
 
 @check("float baselines reach their floor")
@@ -288,15 +289,10 @@ def _not_finite(row: Row, scores: Sequence[str]) -> list[str]:
 def _controls(study: Study) -> Finding:
     alone, trained = without_control(study.frame)
     names = sorted({label(pair.quantised) for pair in alone})
-    warning = (
-        "What bits changed cannot be told from what training changed without a float run that was fine-tuned "
-        "alike"
-    )
-    return (
-        warning,
-        names,
-        f"All of {len(trained)} fine-tuned runs have one" if trained else "None was fine-tuned",
-    )
+    without = "without a float run that was fine-tuned alike"
+    warning = f"What bits changed cannot be told from what training changed {without}"
+    looked_at = f"All of {len(trained)} fine-tuned runs have one" if trained else "None was fine-tuned"
+    return warning, names, looked_at
 
 
 @check("pairs are of one commit and machine")

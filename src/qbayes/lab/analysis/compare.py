@@ -95,19 +95,14 @@ def compare(before: Frame, after: Frame, metrics: tuple[str, ...] = ()) -> Compa
     groups: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
     for key in shared:
         groups[label(first[key])].append((first[key], second[key]))
-    return Comparison(
-        before=before.name,
-        after=after.name,
-        changes=tuple(
-            _change(subject, metric, rows, sides)
-            for subject, rows in sorted(groups.items(), key=lambda item: natural(item[0]))
-            for metric in (metrics or METRICS)
-            if any(metric in one and metric in two for one, two in rows)
-        ),
-        only_before=_only(first, second),
-        only_after=_only(second, first),
-        paired=len(shared),
+    changes = tuple(
+        _change(subject, metric, rows, sides)
+        for subject, rows in sorted(groups.items(), key=lambda item: natural(item[0]))
+        for metric in (metrics or METRICS)
+        if any(metric in one and metric in two for one, two in rows)
     )
+    alone = _only(first, second), _only(second, first)
+    return Comparison(before.name, after.name, changes, *alone, paired=len(shared))
 
 
 def _axes(frame: Frame) -> set[str]:

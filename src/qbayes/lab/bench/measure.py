@@ -17,6 +17,7 @@
 
 import ctypes
 import gc
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +75,7 @@ class Times:
     @property
     def median(self) -> float:
         """Seconds of the middle call, per draw and image: how busy the machine was."""
-        return sorted(self.seconds)[len(self.seconds) // 2] / self.passes
+        return statistics.median_high(self.seconds) / self.passes
 
 
 def stopwatch(run: Run, clock: Clock = time.perf_counter) -> float:

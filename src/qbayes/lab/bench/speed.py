@@ -78,9 +78,8 @@ def measure_all(
     for network in networks:
         pointwise = make_subject(network, "pointwise", precision)
         for method in methods:
-            subject = pointwise
-            if method != "pointwise":
-                subject = make_subject(network, method, precision, members=settings.draws)
+            is_pointwise, members = method == "pointwise", settings.draws
+            subject = pointwise if is_pointwise else make_subject(network, method, precision, members=members)
             for batch in batches:
                 yield measure(network, subject, pointwise, batch, settings)
 
@@ -148,9 +147,8 @@ def _ready(stack: ExitStack, job: Job, subject: Subject) -> _Ready | Row:
     memory = worker.opened()
     if worker.failed is not None:
         if engine.ours and worker.failed.raised:
-            raise RunFailed(
-                "an engine of ours must run what it wrote", f"{job.name}: {worker.failed.why}", "report it"
-            )
+            got = f"{job.name}: {worker.failed.why}"
+            raise RunFailed("an engine of ours must run what it wrote", got, "report it")
         return Row(job.name, subject.method, why=worker.failed.why)
     size = sum(path.stat().st_size for path in files) if engine.deploys else None
     return _Ready(subject.method, size, memory, worker)

@@ -22,6 +22,7 @@ from qbayes.registry import Registry
 
 Kind = Literal["lines", "boxes", "bars", "histogram", "scatter", "reliability"]
 MOST_NAMED = 12  # points at the edge in a note; the CSV has all
+_FLAGS = ("log_y", "log_x", "root_y", "diagonal", "main")
 FLOAT = "float"  # the category of the unquantised network: drawn apart from the bits, on the left
 FIGURES: Registry[type["Figure"]] = Registry("figure", "qbayes.lab.report.figures")
 
@@ -151,15 +152,8 @@ class Chart:
     def to_json(self) -> dict[str, Any]:
         """Plain values for the page; what is empty is left out."""
         texts = {"name": self.name, "title": self.title, "x": self.x_label, "y": self.y_label}
-        flags = {
-            "log_y": self.log_y,
-            "log_x": self.log_x,
-            "root_y": self.root_y,
-            "diagonal": self.diagonal,
-            "main": self.main,
-            "note": self.notes,
-            "categories": list(self.categories),
-        }
+        flags: dict[str, Any] = {name: getattr(self, name) for name in _FLAGS}
+        flags |= {"note": self.notes, "categories": list(self.categories)}
         present = {key: value for key, value in flags.items() if value}
         if self.level is not None:
             present["level"] = self.level
@@ -194,8 +188,7 @@ def _points(series: Series) -> Iterable[tuple[object, ...]]:
 
 
 def _series_json(series: Series) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": series.name, "group": series.group}
-    data["x"] = [_rounded_place(x) for x in series.x]
+    data: dict[str, Any] = {"name": series.name, "group": series.group, "x": [_round_x(x) for x in series.x]}
     for key in ("y", "low", "high", "weight"):
         values = getattr(series, key)
         if values is not None:
@@ -206,12 +199,12 @@ def _series_json(series: Series) -> dict[str, Any]:
         data["dashed"] = True
     if series.beyond:
         data["beyond"] = [
-            {"x": _rounded_place(one.x), "y": str(one.y), "label": one.label} for one in series.beyond
+            {"x": _round_x(one.x), "y": str(one.y), "label": one.label} for one in series.beyond
         ]
     return data
 
 
-def _rounded_place(x: float | str) -> float | str:
+def _round_x(x: float | str) -> float | str:
     return x if isinstance(x, str) else rounded(x)
 
 

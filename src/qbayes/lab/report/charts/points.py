@@ -1,6 +1,7 @@
 """From the repeats of a run to a point with its spread, and from points to a line."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,17 +43,17 @@ class Repeats:
     def point(self, column: str, scale: float = 1.0) -> Point | None:
         """The mean of a column; None where no row has it."""
         if (column, scale) not in self._points:
-            self._points[column, scale] = self._made(column, scale)
+            self._points[column, scale] = self._make(column, scale)
         return self._points[column, scale]
 
     @cached_property
     def _seeds(self) -> list[list[Row]]:
-        found: dict[Any, list[Row]] = {}
+        seeds: dict[Any, list[Row]] = defaultdict(list)
         for row in self.rows:
-            found.setdefault(row.get("seed"), []).append(row)
-        return list(found.values())
+            seeds[row.get("seed")].append(row)
+        return list(seeds.values())
 
-    def _made(self, column: str, scale: float) -> Point | None:
+    def _make(self, column: str, scale: float) -> Point | None:
         by_seed = (
             [scale * value for row in rows if (value := number(row, column)) is not None]
             for rows in self._seeds

@@ -75,15 +75,14 @@ def _lines(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
     ways = any(series.dashed for series in chart.series)
     for series in chart.series:
         style, x, y = styles[series.group], _places(chart, series), np.array(series.y)
+        pen = _pen(series, style, ways=ways)
         if series.low is not None and series.high is not None:
             axes.vlines(x, series.low, series.high, color=style.light, linewidth=0.8)
         if series.x and series.x[0] == FLOAT and len(series.x) > 1:
             axes.axhline(y[0], color=style.light, linewidth=0.6, linestyle=":", alpha=0.6)
-            axes.plot(
-                x[:1], y[:1], **{**_pen(series, style, ways=ways), "label": None, "markerfacecolor": "white"}
-            )
+            axes.plot(x[:1], y[:1], **{**pen, "label": None, "markerfacecolor": "white"})
             x, y = x[1:], y[1:]
-        axes.plot(*_broken(chart, series, x, y), **_pen(series, style, ways=ways))
+        axes.plot(*_broken(chart, series, x, y), **pen)
 
 
 def _broken(chart: Chart, series: Series, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,12 +100,10 @@ def _boxes(axes: Any, chart: Chart, styles: dict[str, Style]) -> None:
         values = [[y for x, y in zip(series.x, series.y, strict=True) if x == name] for name in names]
         at = [chart.categories.index(str(name)) + _dodge(place, len(chart.series)) for name in names]
         pen = {"color": colour, "linewidth": 0.9}
-        props = {f"{part}props": pen for part in ("whisker", "cap", "median")}
+        props: dict[str, Any] = {f"{part}props": pen for part in ("whisker", "cap", "median")}
+        props["boxprops"] = {"facecolor": "white", "edgecolor": colour, "linewidth": 0.9}
         width = 0.7 / len(chart.series)
-        face = {"facecolor": "white", "edgecolor": colour, "linewidth": 0.9}
-        axes.boxplot(
-            values, positions=at, widths=width, showfliers=False, patch_artist=True, boxprops=face, **props
-        )
+        axes.boxplot(values, positions=at, widths=width, showfliers=False, patch_artist=True, **props)
         for x, some in zip(at, values, strict=True):
             axes.plot([x] * len(some), some, ".", color=colour, markersize=2.5, alpha=0.7)
         axes.plot([], [], color=colour, linewidth=3, label=series.name)
@@ -221,11 +218,12 @@ def paint_sheet(sheet: Any, charts: Sequence[Chart], beside: str, *, same_y: boo
     panels = sheet.subplots(rows, columns, squeeze=False, sharey=same_y, sharex=both).ravel()
     edges = {"left": 0.55 / width, "right": 1 - 0.1 / width, "top": 1 - (head + 0.2) / height}
     sheet.subplots_adjust(**edges, bottom=(0.42 + turned) / height, hspace=0.48 + turned, wspace=0.26)
-    for axes, chart in zip(panels, charts, strict=False):
+    drawn = list(zip(panels, charts, strict=False))
+    for axes, chart in drawn:
         paint(axes, chart, heading(chart, beside))
         if not alike:
             _legend(axes, *axes.get_legend_handles_labels())
-    for axes, chart in zip(panels, charts, strict=False):
+    for axes, chart in drawn:
         axes.tick_params(labelbottom=True)
         if chart.diagonal:
             _draw_equality(axes)
@@ -238,10 +236,8 @@ def paint_sheet(sheet: Any, charts: Sequence[Chart], beside: str, *, same_y: boo
 
 def heading(chart: Chart, beside: str) -> str:
     """What tells a panel from its neighbours: what is on its y axis, or that and what was chosen."""
-    chosen = chart.choices.get(beside)
-    return (
-        chart.y_label if chosen is None or beside in ("metric", "measure") else f"{chosen}: {chart.y_label}"
-    )
+    chosen = None if beside in ("metric", "measure") else chart.choices.get(beside)
+    return chart.y_label if chosen is None else f"{chosen}: {chart.y_label}"
 
 
 def paint(axes: Any, chart: Chart, title: str) -> None:
@@ -286,7 +282,7 @@ def _set_scales(axes: Any, chart: Chart) -> None:
             set_scale("log")
             _few_ticks(axis)
     if chart.root_y:
-        axes.set_yscale("function", functions=(_root, np.square))
+        axes.set_yscale("function", functions=(lambda values: np.sqrt(np.maximum(values, 0)), np.square))
         axes.set_ylim(bottom=0)
     if chart.categories:
         names = [name.replace("$", r"\$") for name in chart.categories]
@@ -313,7 +309,3 @@ def _few_ticks(axis: Any) -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter(FormatStrFormatter("%g"))
         axis.set_minor_locator(NullLocator())
-
-
-def _root(values: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.maximum(values, 0))

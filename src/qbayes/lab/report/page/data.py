@@ -64,8 +64,7 @@ def table(rows: Sequence[Row]) -> dict[str, Any]:
 
     Levels of shifts are left to their figure and to the CSV: they would be nine tenths of the page.
     """
-    names = _columns(rows)
-    return {"rows": len(rows), "columns": [_column(rows, name) for name in names]}
+    return {"rows": len(rows), "columns": [_column(rows, name) for name in _columns(rows)]}
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:

@@ -12,14 +12,7 @@ from qbayes.lab.analysis.frame import STAGES, Frame
 from qbayes.lab.report.page.section import Section
 
 # Columns whose values are listed, and the name of the list.
-LISTS = {
-    "task": "tasks",
-    "network": "networks",
-    "method": "methods",
-    "precision": "precisions",
-    "seed": "seeds",
-    "draws": "draws",
-}
+LISTS = {name: f"{name}s" for name in ("task", "network", "method", "precision", "seed")} | {"draws": "draws"}
 MOST_VALUES = 24  # of one list
 _WIDE = 100  # characters after which a list is broken into lines
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -34,11 +27,10 @@ def banner(frame: Frame) -> str:
     words = f"{start}: {done} of {frame.planned} planned runs are done"
     if not done:
         words = f"Nothing is done yet: none of {frame.planned} planned runs has ended well"
-    rest = [f"{missing} still to come"] if missing else []
-    rest += [f"{failed} failed"] if failed else []
+    rest = (f"{missing} still to come" if missing else "", f"{failed} failed" if failed else "")
     after = " All below speaks of the runs that are done." if done else ""
-    said = escape(f"{words}; {', '.join(rest)}.{after}")
-    return f'<p class="banner" role="note">{said}</p>'
+    sentence = escape(f"{words}; {', '.join(filter(None, rest))}.{after}")
+    return f'<p class="banner" role="note">{sentence}</p>'
 
 
 def source(frame: Frame) -> str:
@@ -59,16 +51,11 @@ def verdict(sections: Sequence[Section], checks: Sequence[Check]) -> str:
     tally = {words: number for section in sections for words, number in section.tally.items()}
     tally["checks passed"] = f"{len(checks) - len(failed)}/{len(checks)}"
     items = "".join(f"<li><b>{number}</b><span>{words}</span></li>" for words, number in tally.items())
-    answer = " ".join([*(said for section in sections for said in section.answer), *_warning(failed)])
-    return f'<p class="answer">{escape(answer)}</p>\n<ul class="tally">{items}</ul>'
-
-
-def _warning(failed: Sequence[str]) -> list[str]:
-    """What to read first."""
-    if not failed:
-        return []
-    checks = "check" if len(failed) == 1 else "checks"
-    return [f"Read {checks} {listed_ids(failed)} before you believe any of it."]
+    answer = [sentence for section in sections for sentence in section.answer]
+    if failed:
+        checked = f"check{'' if len(failed) == 1 else 's'} {listed_ids(failed)}"
+        answer.append(f"Read {checked} before you believe any of it.")
+    return f'<p class="answer">{escape(" ".join(answer))}</p>\n<ul class="tally">{items}</ul>'
 
 
 def listed_ids(ids: Sequence[str]) -> str:

@@ -54,12 +54,8 @@ class Driver:
         }
         # until a node says that it does not see the store, nothing is sent with a job.
         self._send = not (shared and self._beacon.token)
-        self._task = _task().options(
-            num_cpus=self._share.cpus,
-            num_gpus=self._share.gpus,
-            max_retries=0,
-            scheduling_strategy="SPREAD",
-        )
+        takes = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus}
+        self._task = _task().options(**takes, max_retries=0, scheduling_strategy="SPREAD")
         self._jobs: dict[Any, tuple[str, Mapping[str, Any]]] = {}
         self._references: dict[tuple[str, str], Any] = {}
         self._slots, self._counted = 0, 0.0
@@ -82,11 +78,11 @@ class Driver:
 
     def submit(self, job: str, payload: Mapping[str, Any]) -> None:
         order = {**self._common, "job": job, "payload": payload}
-        sent = list(self._sent(payload)) if self._send else None
+        sent = list(self._send_stages(payload)) if self._send else None
         # inside a list, references are not fetched unless the node asks for them.
         self._jobs[self._task.remote(self._asked["paths"], order, sent)] = (job, payload)
 
-    def _sent(self, payload: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    def _send_stages(self, payload: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         """The stages of a job that are done already."""
         import ray
 
@@ -111,21 +107,18 @@ class Driver:
             try:
                 answer = ray.get(reference)
             except RayTaskError as error:
-                self._broken(job, error, error.cause)
+                self._lose(job, error, error.cause)
             except RayError as error:
                 self.say("lost", job=job, text=f"{type(error).__name__}: {error}".partition("\n")[0])
             else:
                 self._hear(job, payload, answer)
 
-    def _broken(self, job: str, error: Exception, cause: object) -> None:
+    def _lose(self, job: str, error: Exception, cause: object) -> None:
         """The job raised an error: it is in the log, and the job is lost, as if its process had died."""
         if isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == "qbayes":
-            self.say(
-                "refused",
-                must="every node must have qbayes installed",
-                got=f"a node of the cluster has no module '{cause.name}'",
-                do="install the same version of qbayes on every node; what is done is kept",
-            )
+            got = f"a node of the cluster has no module '{cause.name}'"
+            do = "install the same version of qbayes on every node; what is done is kept"
+            self.say("refused", must="every node must have qbayes installed", got=got, do=do)
             return
         traceback.print_exception(error)
         self.say("lost", job=job, text=f"{type(cause).__name__}: {cause}".partition("\n")[0])
@@ -188,13 +181,11 @@ def _task() -> Any:
 
 def title(payload: Mapping[str, Any]) -> str:
     """What a job does, in a few words."""
-    if payload["kind"] in ("float", "quantised"):
-        known, more = identity(payload["stages"][0][1]), len(payload["stages"]) - 1
-        return f"{known['method']} on {known['task']}, seed {known['seed']}" + (
-            f" and {more} more" if more else ""
-        )
-    known = identity(payload["runs"][0][1])
-    return f"{known['method']} on {known['task']}, {known['precision']}, seed {known['seed']}"
+    trains = payload["kind"] in ("float", "quantised")
+    runs = payload["stages" if trains else "runs"]
+    known, more = identity(runs[0][1]), len(runs) - 1 if trains else 0
+    bits, others = "" if trains else f" {known['precision']},", f" and {more} more" if more else ""
+    return f"{known['method']} on {known['task']},{bits} seed {known['seed']}{others}"
 
 
 def main() -> None:
