@@ -212,13 +212,13 @@ def test_points_that_lack_folds_are_left_out_and_named() -> None:
 def test_a_mean_that_several_figures_show_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a report of many runs takes minutes: every figure would read all rows for every score."""
     made: Counter[tuple[object, ...]] = Counter()
-    make = Repeats._made  # pyright: ignore[reportPrivateUsage]
+    make = Repeats._make  # pyright: ignore[reportPrivateUsage]
 
     def counted(repeats: Repeats, column: str, scale: float) -> Point | None:
         made[tuple(row["run"] for row in repeats.rows), column, scale] += 1
         return make(repeats, column, scale)
 
-    monkeypatch.setattr(Repeats, "_made", counted)
+    monkeypatch.setattr(Repeats, "_make", counted)
     frame = frame_of(image_rows())
     assert len(draw_all(frame)) > 5
     assert set(made.values()) == {1}

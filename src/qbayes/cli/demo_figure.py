@@ -192,7 +192,7 @@ def _panel(frame: "Frame", row: "Mapping[str, Any]") -> Panel:
     assert frame.folder is not None
     posterior = qb.load_posterior(frame.folder / "float" / str(row["float"]))
     task = qb.load_task("digits")
-    turned = posterior.predict(_turned(task), int(row["draws"]), 0)
+    turned = posterior.predict(_turn(task), int(row["draws"]), 0)
     details = frame.details(str(row["run"])) or {}
     return Panel(
         name=str(row["method"]),
@@ -212,11 +212,11 @@ def examples() -> tuple[list[list[list[float]]], list[float]]:
     import qbayes as qb
     from qbayes.tasks.shifts import LEVELS
 
-    images = _turned(qb.load_task("digits"))[:, 0].tolist()
+    images = _turn(qb.load_task("digits"))[:, 0].tolist()
     return images, [0.0, *LEVELS["rotation"]]
 
 
-def _turned(task: "Task") -> Any:
+def _turn(task: "Task") -> Any:
     import torch
 
     from qbayes.tasks.shifts import shift

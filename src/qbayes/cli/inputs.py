@@ -105,7 +105,7 @@ def open_posterior(folder: Path, network: str | None = None, device: str = "cpu"
     from qbayes.training.fit import choose_device
 
     place = choose_device(device)
-    source = REBUILT if network is None else _named_network(folder, network)
+    source = REBUILT if network is None else _find_network(folder, network)
     return load_posterior(folder, source, requantised).to(place)
 
 
@@ -182,7 +182,7 @@ def open_answering(
     return open_posterior(path, network, device)
 
 
-def _named_network(folder: Path, name: str) -> "NetworkSource":
+def _find_network(folder: Path, name: str) -> "NetworkSource":
     """The network that the user names, for what the saved posterior reads and answers."""
     from qbayes.networks import rebuilt_by
     from qbayes.posterior.storage.save import read_header

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qbayes.cli import options
-from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
+from qbayes.cli.checkpoints import check_folder, checkpoint_in
 from qbayes.cli.console import check_choice, note, out, plural, print_json
 from qbayes.cli.inputs import open_float_posterior, open_task, parse_settings
 from qbayes.cli.options import NOTHING, Given, with_options_of
@@ -139,7 +139,6 @@ def _train(
     import qbayes as qb
     from qbayes.noise import check_seed
     from qbayes.posterior.storage.save import save_posterior
-    from qbayes.training.checkpoint import Checkpoint
     from qbayes.training.fit import choose_device, prepare
 
     place = choose_device(device)
@@ -148,9 +147,7 @@ def _train(
     _, attachment = prepare(plan.build, plan.task, plan.method, seed=seed, chain=0, start=begin)
     if not quiet:
         note(_summary(plan, attachment))
-    if not resume:
-        remove_checkpoint(out)
-    with checkpoint_kept_or_removed(out):
+    with checkpoint_in(out, resume=resume) as checkpoint:
         posterior = qb.fit(
             plan.build,
             plan.task,
@@ -160,7 +157,7 @@ def _train(
             chains=chains,
             start=begin,
             device=place,
-            checkpoint=Checkpoint(out / CHECKPOINT, resume),
+            checkpoint=checkpoint,
             progress=False if quiet else None,
         )
         save_posterior(posterior, out, overwrite=True)

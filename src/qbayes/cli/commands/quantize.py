@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qbayes.cli import options
-from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
+from qbayes.cli.checkpoints import check_folder, checkpoint_in
 from qbayes.cli.console import check_choice, note, out, plural, print_json
 from qbayes.cli.inputs import open_float_posterior, parse_settings, task_for
 from qbayes.cli.options import NOTHING, Given, with_options_of
@@ -92,7 +92,7 @@ def quantize(
         note(_summary(job))
     if mixed is not None:
         # the rate of the recipe stays that of the bits that were asked for.
-        job = replace(job, precision=_assigned(job, device, mixed, quiet=quiet))
+        job = replace(job, precision=_assign(job, device, mixed, quiet=quiet))
     made = _train(job, device, out, resume=resume, quiet=quiet)
     _print_result(made, posterior, out, as_json=as_json, quiet=quiet)
 
@@ -125,7 +125,7 @@ def read_precision(
     return Precision.parse({"preset": preset, **changed})
 
 
-def _assigned(job: "QuantizeJob", device: str, kind: str, *, quiet: bool) -> "Precision":
+def _assign(job: "QuantizeJob", device: str, kind: str, *, quiet: bool) -> "Precision":
     """The precision with bits by layer, at the cost that it has without."""
     import qbayes as qb
     from qbayes.quant.mixed.costs import KINDS
@@ -172,12 +172,8 @@ def _override(text: str) -> tuple[str, dict[str, Any]]:
 def _train(job: "QuantizeJob", device: str, out: Path, *, resume: bool, quiet: bool) -> "NetworkPosterior":
     import qbayes as qb
     from qbayes.quant.finetune.quantize import quantize_members
-    from qbayes.training.checkpoint import Checkpoint
 
-    if not resume:
-        remove_checkpoint(out)
-    with checkpoint_kept_or_removed(out):
-        checkpoint = Checkpoint(out / CHECKPOINT, resume)
+    with checkpoint_in(out, resume=resume) as checkpoint:
         made = quantize_members(job, device=device, checkpoint=checkpoint, progress=False if quiet else None)
         qb.save_posterior(made, out, overwrite=True)
     return made

@@ -82,11 +82,11 @@ CHECKS: list[tuple[str, Callable[[Study], Finding]]] = []
 def check(title: str) -> Callable[[Callable[[Study], Finding]], Callable[[Study], Finding]]:
     """Put the decorated function behind the checks before it."""
 
-    def put(function: Callable[[Study], Finding]) -> Callable[[Study], Finding]:
+    def enter(function: Callable[[Study], Finding]) -> Callable[[Study], Finding]:
         CHECKS.append((title, function))
         return function
 
-    return put
+    return enter
 
 
 def listed(names: Sequence[str]) -> str:
@@ -114,10 +114,10 @@ def one_run(row: Row) -> str:
 def check_all(frame: Frame) -> list[Check]:
     """Every check, in order."""
     study = Study(frame)
-    return [_made(f"K{number}", title, find(study)) for number, (title, find) in enumerate(CHECKS, start=1)]
+    return [_make(f"K{number}", title, find(study)) for number, (title, find) in enumerate(CHECKS, start=1)]
 
 
-def _made(id: str, title: str, finding: Finding) -> Check:
+def _make(id: str, title: str, finding: Finding) -> Check:
     warning, culprits, looked_at = finding
     return Check(id, title, not culprits, f"{warning}: {listed(culprits)}." if culprits else f"{looked_at}.")
 
@@ -160,7 +160,7 @@ def _floor(row: Row) -> tuple[float | None, str]:
 
 
 @check("no run collapsed")
-def _collapsed(study: Study) -> Finding:
+def _collapse(study: Study) -> Finding:
     fallen = sorted({label(pair.quantised) for pair in study.pairs if has_collapsed(pair)})
     warning = "ECE, entropy and NLL of collapsed runs must not be read as uncertainty"
     return warning, fallen, f"None of {len(study.pairs)} quantised runs has collapsed"

@@ -144,7 +144,7 @@ def _change(
         sides = ((old.details(str(one["run"])), new.details(str(two["run"]))) for one, two in both)
         se_rows = row_error(sides, metric, relative=False) or None
     found = estimate({which: _apart(before[which], after[which]) for which in before}, se_rows)
-    moved = _moved(found)
+    moved = _has_moved(found)
     return Change(
         subject=subject,
         metric=metric,
@@ -164,7 +164,7 @@ def _apart(before: float, after: float) -> float:
     return 0.0 if before == after or (math.isnan(before) and math.isnan(after)) else after - before
 
 
-def _moved(found: Estimate) -> bool:
+def _has_moved(found: Estimate) -> bool:
     if found.low is None or found.high is None:
         # without end, or the same in every run.
         return not math.isfinite(found.value) or (found.freedom > 0 and found.value != 0)

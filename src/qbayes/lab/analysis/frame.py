@@ -4,6 +4,7 @@ A frame is read from a store (``study.json``, ``results.jsonl`` and, on demand, 
 row), or from a table of results alone, and never changes it. Nothing here knows methods, figures or claims.
 """
 
+import functools
 import itertools
 import json
 import re
@@ -160,6 +161,13 @@ class Frame:
         return {file.parent.name: _read_object(file) for file in files}
 
 
+def once_a_frame(make: Callable[[Frame], T]) -> Callable[[Frame], T]:
+    """What a function finds in a frame, found at the first call only."""
+    return functools.wraps(make)(
+        lambda frame: frame.once(f"{make.__module__}.{make.__qualname__}", lambda: make(frame))
+    )
+
+
 def axes(row: Row) -> tuple[str, ...]:
     """The columns of a row that say where it lies on the study's axes, ``axis:method.rate``, sorted."""
     return _axes_among(tuple(row))
@@ -235,7 +243,7 @@ def _read_results(path: Path) -> Iterable[Row]:
     except OSError as cause:
         raise BadFile(f"{path.name} must be readable", f"{path}: {cause}", _RESTORE) from cause
     for number, line in enumerate(lines, start=1):
-        row = _parsed(line)
+        row = _parse(line)
         if row is None:
             raise BadFile(
                 "every line of results must be a JSON object with a 'run'",
@@ -245,7 +253,7 @@ def _read_results(path: Path) -> Iterable[Row]:
         yield row
 
 
-def _parsed(line: str) -> Row | None:
+def _parse(line: str) -> Row | None:
     try:
         content = json.loads(line)
     except json.JSONDecodeError:

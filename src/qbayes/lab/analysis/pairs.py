@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from qbayes.lab.analysis.frame import Frame, Row
+from qbayes.lab.analysis.frame import Frame, Row, once_a_frame
 from qbayes.lab.analysis.intervals import HELD_OUT, Estimate, Unit, estimate, several_folds
 from qbayes.lab.study.spec.sections import CONTROL
 from qbayes.lab.study.store.table import evaluation_options, float_key
@@ -83,12 +83,9 @@ def unit(row: Row) -> Unit:
     return row.get("fold"), row.get("seed"), *evaluation_options(row)
 
 
+@once_a_frame
 def paired(frame: Frame) -> list[Pair]:
     """Every quantised row that has a float row, with it, in the order of the rows."""
-    return frame.once("pairs", lambda: _all_pairs(frame))
-
-
-def _all_pairs(frame: Frame) -> list[Pair]:
     floats = {float_key(row): row for row in frame.rows if is_float(row)}
     found = ((row, floats.get(float_key(row))) for row in frame.rows if is_quantised(row))
     return [Pair(row, partner) for row, partner in found if partner is not None]
@@ -127,8 +124,8 @@ def rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, *, relative: boo
 
 def _rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
     is_error = metric.rpartition("/")[2] == "error"
-    found = _resampled(frame, pairs, metric, relative)
-    found = _recorded(pairs, metric, relative) if found is None else found
+    found = _resample(frame, pairs, metric, relative)
+    found = _read_errors(pairs, metric, relative) if found is None else found
     if not is_error:
         return found
     counts = [count for pair in pairs if (count := rows_scored(pair.quantised, metric))]
@@ -140,7 +137,7 @@ def _rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool)
     return max(found, 1 / min(counts))
 
 
-def _resampled(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
+def _resample(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
     return resampled_error(frame, [(pair.float, pair.quantised) for pair in pairs], metric, relative)
 
 
@@ -154,7 +151,7 @@ def resampled_error(
     return row_error(sides, metric, relative) or None
 
 
-def _recorded(pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
+def _read_errors(pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
     column = ROW_ERROR + metric
     if not all(column in pair.quantised for pair in pairs):
         return None
@@ -226,12 +223,9 @@ def _change(quantised: float, reference: float, relative: bool) -> float:
     return quantised / reference - 1 if reference else math.nan
 
 
+@once_a_frame
 def caveats(frame: Frame) -> tuple[str, ...]:
     """Sentences for whatever rests on small differences to float."""
-    return frame.once("caveats", lambda: _caveats(frame))
-
-
-def _caveats(frame: Frame) -> tuple[str, ...]:
     said: list[str] = []
     alone, trained = without_control(frame)
     if alone:

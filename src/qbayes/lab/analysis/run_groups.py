@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from qbayes.lab.analysis.frame import AXIS, Frame, Row, axes, natural
+from qbayes.lab.analysis.frame import AXIS, Frame, Row, axes, natural, once_a_frame
 from qbayes.lab.analysis.intervals import Unit
 from qbayes.lab.analysis.pairs import Pair, differences, paired, score
 from qbayes.quant.precision import Precision
@@ -116,12 +116,9 @@ def has_collapsed(pair: Pair) -> bool:
     return depth is not None and depth > limit
 
 
+@once_a_frame
 def cells(frame: Frame) -> list[Cell]:
     """Every quantised cell that has float partners, in natural order."""
-    return frame.once("cells", lambda: _all_cells(frame))
-
-
-def _all_cells(frame: Frame) -> list[Cell]:
     found: dict[tuple[Hashable, ...], list[Pair]] = defaultdict(list)
     for pair in paired(frame):
         found[_key(pair.quantised, free_axes(pair.quantised))].append(pair)

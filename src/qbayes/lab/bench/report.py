@@ -92,7 +92,7 @@ def verdicts(cells: Sequence[Cell]) -> Iterator[str]:
     for cell in cells:
         faster, aim = cell.ratio(BASELINE, OURS), cell.aim
         if faster is not None and aim is not None:
-            yield f"{_met(faster >= aim)}: {cell.name} is {faster:.2f}× as fast as the float loop (aim {aim})"
+            yield f"{_word(faster >= aim)}: {cell.name} is {faster:.2f}× as fast as the float loop (aim {aim})"
         if cell.batch == AIM_BATCH:
             yield from _draw_verdict(cell)
             yield from _share_verdict(cell)
@@ -102,7 +102,7 @@ def _draw_verdict(cell: Cell) -> Iterator[str]:
     over, most, fastest = cell.draw_over_pass, DRAW_AIMS.get(cell.method), cell.fastest_pointwise()
     if over is not None and most is not None and fastest is not None and cell.network in DRAW_NETWORKS:
         yield (
-            f"{_met(over <= most)}: a draw of {cell.name} takes {over:.2f} of the fastest pointwise "
+            f"{_word(over <= most)}: a draw of {cell.name} takes {over:.2f} of the fastest pointwise "
             f"int8 pass, that of {fastest.engine} (at most {most})"
         )
 
@@ -111,7 +111,7 @@ def _share_verdict(cell: Cell) -> Iterator[str]:
     row = cell.row(OURS)
     share = None if row is None else cell.share(row)
     if share is not None and cell.network == SHARE_NETWORK:
-        held = _met(share >= SHARE_AIM)
+        held = _word(share >= SHARE_AIM)
         yield f"{held}: {cell.name} reaches {share:.0%} of the roofline (aim {SHARE_AIM:.0%})"
 
 
@@ -127,7 +127,7 @@ def _show(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
 
 
-def _met(held: bool) -> str:
+def _word(held: bool) -> str:
     return "met" if held else "MISSED"
 
 

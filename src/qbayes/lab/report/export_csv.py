@@ -66,7 +66,7 @@ def published(frame: Frame, *, digits: int = DIGITS, leave_out: Collection[str] 
     dropped = {*leave_out, *_repeating_axes(rows)}
     short = {name: _short_keys([str(row[name]) for row in rows]) for name in ("run", "float")}
     kept = [_slim(row, dropped, digits, short) for row in sorted(rows, key=_order)]
-    said, left = _said_once(kept)
+    said, left = _say_once(kept)
     header = {**frame.header, "format": FORMAT, "name": frame.name, "runs": frame.planned}
     lines: list[Any] = [header]
     for once in said:
@@ -112,16 +112,16 @@ def _slim(row: Row, dropped: Collection[str], digits: int, short: Mapping[str, M
     said = ((name, value) for name, value in row.items() if name not in dropped and value is not None)
     held = {name: value for name, value in said if (name, value) != ("status", DONE)}
     keys = {name: short[name][str(row[name])] for name in short}
-    return {name: _rounded(name, value, digits) for name, value in held.items()} | keys
+    return {name: _round(name, value, digits) for name, value in held.items()} | keys
 
 
-def _rounded(name: str, value: Any, digits: int) -> Any:
+def _round(name: str, value: Any, digits: int) -> Any:
     if not isinstance(value, float) or name.startswith(AXIS) or not math.isfinite(value):
         return value
     return float(f"{value:.{digits}g}")
 
 
-def _said_once(rows: Sequence[Row]) -> tuple[list[Once], list[str]]:
+def _say_once(rows: Sequence[Row]) -> tuple[list[Once], list[str]]:
     """What follows from something else, and the columns that are left."""
     left = _columns(rows)
     done = [row for row in rows if row.get("status", DONE) == DONE]

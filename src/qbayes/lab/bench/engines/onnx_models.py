@@ -47,10 +47,11 @@ class ModelEngine(Engine):
         posterior = subject.posterior
         members = range(min(len(posterior.networks), draws))
         return [
-            self.made(float_pass(posterior, index), subject, folder / f"{index:03}.onnx") for index in members
+            self.write_model(float_pass(posterior, index), subject, folder / f"{index:03}.onnx")
+            for index in members
         ]
 
-    def made(self, model: bytes, subject: Subject, path: Path) -> Path:
+    def write_model(self, model: bytes, subject: Subject, path: Path) -> Path:
         """Write the file to deploy, from the float model of a member."""
         path.write_bytes(model)
         return path
@@ -88,7 +89,7 @@ class StaticInt8(ModelEngine):
         lost = {"mcd": "masks: it would quantise them away", "bbb": "sampled weights"}
         return f"its quantiser knows no {lost[method]}" if method in lost else None
 
-    def made(self, model: bytes, subject: Subject, path: Path) -> Path:
+    def write_model(self, model: bytes, subject: Subject, path: Path) -> Path:
         from onnxruntime import quantization
         from onnxruntime.quantization import shape_inference
 

@@ -10,6 +10,7 @@ import copy
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -125,9 +126,11 @@ def plain_network(posterior: NetworkPosterior) -> nn.Module:
 class Loop(PosteriorEngine):
     """The baseline: one forward pass a draw, in eager torch."""
 
+    loop: ClassVar[type[PlainLoop]] = PlainLoop
+
     def open(self, folder: Path) -> Answer:
         posterior = read_posterior(folder)
-        loop, signature = PlainLoop(posterior), posterior.signature
+        loop, signature = self.loop(posterior), posterior.signature
         return lambda x, draws: answers(loop(x, draws), signature)
 
 
@@ -153,26 +156,23 @@ class CompiledLoop(PlainLoop):
             {**dict(network.named_parameters()), **dict(network.named_buffers())} for network in self.networks
         ]
 
-        def passed(state: dict[str, Tensor], inputs: Tensor) -> Outputs:
+        def run(state: dict[str, Tensor], inputs: Tensor) -> Outputs:
             return functional_call(shape, state, (inputs,))
 
-        self._pass = torch.compile(passed, dynamic=False)
+        self._pass = torch.compile(run, dynamic=False)
 
     def one_draw(self, inputs: Tensor, member: int) -> Outputs:
         return self._pass(self._states[member], inputs)
 
 
-class Compile(PosteriorEngine):
+class Compile(Loop):
     """One compiled forward pass a draw."""
+
+    loop = CompiledLoop
 
     def why_missing(self) -> str | None:
         found = any(shutil.which(name) for name in ("g++", "clang++", "cl"))
         return None if found else "torch.compile needs a C++ compiler: install g++"
-
-    def open(self, folder: Path) -> Answer:
-        posterior = read_posterior(folder)
-        loop, signature = CompiledLoop(posterior), posterior.signature
-        return lambda x, draws: answers(loop(x, draws), signature)
 
 
 ENGINES.register("compile")(Compile(title="torch.compile of the loop", by_default=False))

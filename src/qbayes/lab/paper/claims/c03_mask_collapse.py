@@ -24,7 +24,7 @@ def judge(frame: Frame) -> Verdict:
     rounded = collapses(PART, [cell for cell in cells if rounds_masks(cell)])
     exact = collapses(PART, [cell for cell in cells if not rounds_masks(cell)])
     missing = [] if exact else [f"mnist runs of {PART.text} with exact masks (scheme default)"]
-    note = f"With the paper's rounded masks: {_said(rounded)}; with exact ones: {_said(exact)}."
+    note = f"With the paper's rounded masks: {_describe(rounded)}; with exact ones: {_describe(exact)}."
     return conclude("C3", CLAIM, [*rounded, *exact], figure="activation_bits", missing=missing, note=note)
 
 
@@ -33,7 +33,7 @@ def rounds_masks(cell: Cell) -> bool:
     return (option(cell, "mask") or ("product" if cell.scheme.startswith("paper") else "exact")) == "product"
 
 
-def _said(lines: Sequence[Line]) -> str:
+def _describe(lines: Sequence[Line]) -> str:
     """The lines of each kind: one scheme may collapse, and another stand."""
     if not lines:
         return "no runs"

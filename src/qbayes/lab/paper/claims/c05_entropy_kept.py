@@ -24,7 +24,7 @@ def judge(frame: Frame) -> Verdict:
     - Pointwise on CIFAR-10, at its fewest weight bits: the entropy on confusion data must be shown to fall. A
       rise refutes; a change within the margin is no difference that matters.
     """
-    measured = [cell for cell in preferred(frame) if _measured(cell)]
+    measured = [cell for cell in preferred(frame) if _is_measured(cell)]
     standing = [cell for cell in measured if not any(has_collapsed(pair) for pair in cell.pairs)]
     bayesian = [
         loss_of(frame, cell, name, NEARLY)
@@ -46,7 +46,7 @@ def judge(frame: Frame) -> Verdict:
     )
 
 
-def _measured(cell: Cell) -> bool:
+def _is_measured(cell: Cell) -> bool:
     return all(pair.has(ON_CONFUSION) for pair in cell.pairs)
 
 

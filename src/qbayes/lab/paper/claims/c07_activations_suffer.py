@@ -44,7 +44,7 @@ def _sides(frame: Frame, cells: list[Cell]) -> list[Comparison]:
     found = sweeps(cells)
     weights = {n: cell for n, cell in found["weight"].items() if cell.activation == 7}
     text = "loss by activations less loss by weights"
-    return _compared(frame, cells[0], found["activation"], weights, text)
+    return _compare(frame, cells[0], found["activation"], weights, text)
 
 
 def _most(frame: Frame, methods: Mapping[str, list[Cell]], side: str) -> list[Comparison]:
@@ -56,11 +56,11 @@ def _most(frame: Frame, methods: Mapping[str, list[Cell]], side: str) -> list[Co
     for other, cells in methods.items():
         if other != name:
             text = f"loss over {side} bits, {name} less {other}"
-            found += _compared(frame, methods[name][0], own, sweeps(cells)[side], text)
+            found += _compare(frame, methods[name][0], own, sweeps(cells)[side], text)
     return found
 
 
-def _compared(
+def _compare(
     frame: Frame, cell: Cell, first: Mapping[int, Cell], second: Mapping[int, Cell], text: str
 ) -> list[Comparison]:
     few = sorted(width for width in set(first) & set(second) if width <= MOST_BITS)

@@ -127,11 +127,11 @@ def _scores(frame: Frame, one: Cell, other: Cell, text: str) -> list[Comparison]
     # can be compared.
     collapsed = any(has_collapsed(pair) for cell in (one, other) for pair in cell.pairs)
     names = ("error", "rmse") if collapsed else SCORES
-    found = (_compared(frame, one, other, name, text) for name in names)
+    found = (_compare(frame, one, other, name, text) for name in names)
     return [each for each in found if each is not None]
 
 
-def _compared(frame: Frame, one: Cell, other: Cell, name: str, text: str) -> Comparison | None:
+def _compare(frame: Frame, one: Cell, other: Cell, name: str, text: str) -> Comparison | None:
     first, second = one.values(name), other.values(name)
     apart = between(first, second)
     if name in RELATIVE:

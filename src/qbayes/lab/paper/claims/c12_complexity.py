@@ -31,11 +31,11 @@ def judge(frame: Frame) -> Verdict:
         for cell in preferred(frame)
         if not cell.is_regression and min(cell.weight, cell.activation) <= MOST_BITS
     ]
-    simple = _grouped([cell for cell in cells if cell.network.startswith(SIMPLE)])
-    others = _grouped([cell for cell in cells if cell.network.startswith(COMPLEX)])
+    simple = _group([cell for cell in cells if cell.network.startswith(SIMPLE)])
+    others = _group([cell for cell in cells if cell.network.startswith(COMPLEX)])
     pairs = [(one, two) for one in others for two in simple if one[1:] == two[1:]]
     on_one_task = [(one, two) for one, two in pairs if one[0] == two[0]]
-    found = [_compared(frame, others[one], simple[two]) for one, two in on_one_task or pairs]
+    found = [_compare(frame, others[one], simple[two]) for one, two in on_one_task or pairs]
     comparisons = [one for one in found if one is not None]
     wanted = f"runs of {SIMPLE} and of {COMPLEX} by one method at the same bits, {MOST_BITS} or fewer"
     confounded = "The two networks are on different data, which the claim does not tell apart."
@@ -46,7 +46,7 @@ def judge(frame: Frame) -> Verdict:
 Group = tuple[str, ...]
 
 
-def _grouped(cells: list[Cell]) -> dict[Group, dict[str, Cell]]:
+def _group(cells: list[Cell]) -> dict[Group, dict[str, Cell]]:
     """Cells by task and by what both networks must share, and in it by bits."""
     found: dict[Group, dict[str, Cell]] = {}
     for cell in cells:
@@ -55,7 +55,7 @@ def _grouped(cells: list[Cell]) -> dict[Group, dict[str, Cell]]:
     return found
 
 
-def _compared(frame: Frame, complex_one: Mapping[str, Cell], simple: Mapping[str, Cell]) -> Comparison | None:
+def _compare(frame: Frame, complex_one: Mapping[str, Cell], simple: Mapping[str, Cell]) -> Comparison | None:
     bits = sorted(set(complex_one) & set(simple))
     if not bits:
         return None

@@ -77,7 +77,7 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
         equal = f" No difference that matters in {len(by['same'])}." if by["same"] else ""
         return "does not hold", said + equal
     if lacking:
-        shown = f" {_shown(table)}" if table else ""
+        shown = f" {_summarize(table)}" if table else ""
         return "not enough data", f"Missing: {listed(lacking)}.{shown}"
     if not table:
         return "not enough data", "There is nothing to compare."
@@ -86,7 +86,7 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
         return "not enough data", f"{by_chance}; most of all {_worst(by['no']).text}."
     if by["unclear"]:
         named = _worst(by["unclear"])
-        return "not enough data", f"{_shown(table)} Cannot be told ({_doubt(named)}): {named.text}."
+        return "not enough data", f"{_summarize(table)} Cannot be told ({_doubt(named)}): {named.text}."
     if not by["same"]:
         return "holds", f"All of {total} agree; the weakest is {_worst(table).text}."
     if len(by["same"]) == len(table):
@@ -95,7 +95,7 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
         equal = f"In {len(by['same'])} of {total}; the largest is {_largest(by['same']).text}."
         return "no difference that matters", f"{equal} {len(by['yes'])} agree."
     named = _worst(by["same"])
-    return "not enough data", f"{_shown(table)} Whether they are cannot be told: {named.text}."
+    return "not enough data", f"{_summarize(table)} Whether they are cannot be told: {named.text}."
 
 
 def refuted(table: Sequence[Line]) -> bool:
@@ -137,7 +137,7 @@ def _largest(lines: Iterable[Line]) -> Line:
     return max(lines, key=lambda one: (abs(one.value), one.text))
 
 
-def _shown(table: Sequence[Line]) -> str:
+def _summarize(table: Sequence[Line]) -> str:
     agreeing = sum(one.outcome == "yes" for one in table)
     same = sum(one.outcome == "same" for one in table)
     equal = f", {same} show no difference that matters" if same else ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from qbayes.lab.analysis.frame import AXIS, Frame, Row, natural
+from qbayes.lab.analysis.frame import AXIS, Frame, Row, natural, once_a_frame
 from qbayes.lab.analysis.pairs import is_quantised, unit
 from qbayes.lab.report.charts.chart import FLOAT, STYLES
 from qbayes.lab.report.charts.points import Repeats
@@ -60,10 +60,10 @@ def groups_of(frame: Frame, *, apart: Sequence[str] = ()) -> list[Group]:
 
     Float rows without a quantised partner form groups of their own.
     """
-    return frame.once(f"groups, {', '.join(apart)} apart", lambda: _made_groups(frame, apart))
+    return frame.once(f"groups, {', '.join(apart)} apart", lambda: _make_groups(frame, apart))
 
 
-def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
+def _make_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
     columns = [column for column in (*COLUMNS, *free_axes(frame)) if column not in apart]
     quantised = [row for row in frame.rows if is_quantised(row)]
     partners = {_partner_key(row): row for row in frame.rows if row.get("precision") == FLOAT}
@@ -83,14 +83,15 @@ def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
     )
 
 
+@once_a_frame
 def free_axes(frame: Frame) -> list[str]:
     """Axes of the study that the named columns do not determine: their values split the rows further."""
-    return frame.once("free axes", lambda: [axis for axis in _axes(frame) if _splits(frame, axis)])
+    return [axis for axis in _axes(frame) if _splits(frame, axis)]
 
 
 def other_axes(frame: Frame) -> list[str]:
     """Axes with two values or more that no figure over bits shows: the ``axes`` figure does."""
-    return [axis for axis in _axes(frame) if not _shown_elsewhere(axis) and _varies(frame.rows, axis)]
+    return [axis for axis in _axes(frame) if not _is_shown_elsewhere(axis) and _varies(frame.rows, axis)]
 
 
 def naming(rows: Iterable[Row], columns: Iterable[str]) -> list[str]:
@@ -170,7 +171,7 @@ def _varies(rows: Iterable[Row], column: str) -> bool:
     return len({str(row.get(column)) for row in rows if row.get(column) is not None}) > 1
 
 
-def _shown_elsewhere(axis: str) -> bool:
+def _is_shown_elsewhere(axis: str) -> bool:
     parts = [part.strip() for part in axis.removeprefix("axis:").split("+")]
     return any(part.rpartition(".")[2] in SHOWN_ELSEWHERE or part == "task.name" for part in parts)
 

@@ -210,14 +210,14 @@ def paint_sheet(sheet: Any, charts: Sequence[Chart], beside: str, *, same_y: boo
     rows = -(-len(charts) // columns)
     alike = len({tuple(series.group for series in chart.series) for chart in charts}) == 1
     in_row = 2 * columns + 1  # names of the legend
-    turned = max(map(_turned, charts))
+    turn = max(map(_turn_height, charts))
     head = 0.12 + 0.16 * -(-len(charts[0].series) // in_row) if alike else 0.05
-    width, height = PANEL[0] * columns, (PANEL[1] + turned) * rows + head
+    width, height = PANEL[0] * columns, (PANEL[1] + turn) * rows + head
     sheet.set_size_inches(width, height)
     both = charts[0].kind == "reliability"
     panels = sheet.subplots(rows, columns, squeeze=False, sharey=same_y, sharex=both).ravel()
     edges = {"left": 0.55 / width, "right": 1 - 0.1 / width, "top": 1 - (head + 0.2) / height}
-    sheet.subplots_adjust(**edges, bottom=(0.42 + turned) / height, hspace=0.48 + turned, wspace=0.26)
+    sheet.subplots_adjust(**edges, bottom=(0.42 + turn) / height, hspace=0.48 + turn, wspace=0.26)
     drawn = list(zip(panels, charts, strict=False))
     for axes, chart in drawn:
         paint(axes, chart, heading(chart, beside))
@@ -286,18 +286,18 @@ def _set_scales(axes: Any, chart: Chart) -> None:
         axes.set_ylim(bottom=0)
     if chart.categories:
         names = [name.replace("$", r"\$") for name in chart.categories]
-        axes.set_xticks(range(len(names)), names, rotation=45 if _crowded(chart) else 0)
+        axes.set_xticks(range(len(names)), names, rotation=45 if _is_crowded(chart) else 0)
 
 
-def _crowded(chart: Chart) -> bool:
+def _is_crowded(chart: Chart) -> bool:
     """Whether the names under the axis must be turned."""
     return sum(map(len, chart.categories)) > 26
 
 
-def _turned(chart: Chart) -> float:
+def _turn_height(chart: Chart) -> float:
     """Inches that turned names need below the axis: a character is 0.065 wide, and they stand at 45°."""
     longest = max(map(len, chart.categories), default=0)
-    return max(0.3, 0.065 * longest * math.sin(math.pi / 4)) if _crowded(chart) else 0.0
+    return max(0.3, 0.065 * longest * math.sin(math.pi / 4)) if _is_crowded(chart) else 0.0
 
 
 def _few_ticks(axis: Any) -> None:

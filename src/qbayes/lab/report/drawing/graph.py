@@ -179,20 +179,20 @@ def _panel(op: Op | None) -> str:
     return "apart" if op.weights.grids == 2 else "summed"
 
 
-def _point(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
+def _draw_point(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
     x = right - 20 - CHIP_WIDTH / 2
     chip(sheet, x, top + _ROW / 2 + 2, "w", str(op.weights.bits), WEIGHT)
     sheet.line([(right - 20, top + _ROW / 2 + 2), (right, top + _ROW / 2 + 2)])
-    _bias(sheet, op, right, top + 1.5 * _ROW + 2)
+    _draw_bias(sheet, op, right, top + 1.5 * _ROW + 2)
 
 
-def _bias(sheet: Sheet, op: Weighted, right: float, y: float) -> None:
+def _draw_bias(sheet: Sheet, op: Weighted, right: float, y: float) -> None:
     symbol = "b" if op.weights.bias_site is None else "b~"
     chip(sheet, right - 20 - CHIP_WIDTH / 2, y, symbol, "32", SUM)
     sheet.line([(right - 20, y), (right, y)])
 
 
-def _gaussian(sheet: Sheet, op: Weighted, right: float, top: float) -> tuple[float, float, float]:
+def _draw_gaussian(sheet: Sheet, op: Weighted, right: float, top: float) -> tuple[float, float, float]:
     """μ, σ and ε, and the noise n = σ ε; where the chip of n ends, and the heights of μ and n."""
     weights = op.weights
     first, second, third = (top + _ROW * (row + 0.5) + 1 for row in range(3))
@@ -203,39 +203,39 @@ def _gaussian(sheet: Sheet, op: Weighted, right: float, top: float) -> tuple[flo
     chip(sheet, far, third, "ε", str(weights.noise_bits), NOISE)
     sheet.line([(far + CHIP_WIDTH / 2, second), (near - CHIP_WIDTH / 2, second)])
     sheet.line([(far + CHIP_WIDTH / 2, third), (times, third), (times, second)], arrow=False)
-    _operator(sheet, times, second, "×")
+    _draw_operator(sheet, times, second, "×")
     chip(sheet, near, second, "n", str(weights.bits), NOISE)
     sheet.line([(far + CHIP_WIDTH / 2, first), (near + CHIP_WIDTH / 2, first)], arrow=False)
-    _bias(sheet, op, right, third)
+    _draw_bias(sheet, op, right, third)
     return near + CHIP_WIDTH / 2, first, second
 
 
-def _summed(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
+def _draw_summed(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
     """One grid: ``w = μ + n``, one sum."""
-    start, first, second = _gaussian(sheet, op, right, top)
+    start, first, second = _draw_gaussian(sheet, op, right, top)
     w = right - 20 - CHIP_WIDTH / 2
     plus = (start + w - CHIP_WIDTH / 2) / 2
     sheet.line([(start, first), (w - CHIP_WIDTH / 2, first)])
     sheet.line([(start, second), (plus, second), (plus, first)], arrow=False)
-    _operator(sheet, plus, first, "+")
+    _draw_operator(sheet, plus, first, "+")
     chip(sheet, w, first, "w", str(op.weights.bits), WEIGHT)
     sheet.line([(right - 20, first), (right, first)])
 
 
-def _apart(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
+def _draw_apart(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
     """Two grids: ``Σ x μ`` and ``Σ x n`` come in by themselves."""
-    start, first, second = _gaussian(sheet, op, right, top)
+    start, first, second = _draw_gaussian(sheet, op, right, top)
     for y in (first, second):
         sheet.line([(start, y), (right, y)])
 
 
-def _operator(sheet: Sheet, x: float, y: float, symbol: str) -> None:
+def _draw_operator(sheet: Sheet, x: float, y: float, symbol: str) -> None:
     sheet.circle(x, y, 7, fill="#ffffff")
     sheet.text(x, y - 0.5, symbol, size=12)
 
 
 _Panel = Callable[[Sheet, Weighted, float, float], None]
-_PANELS: dict[str, _Panel] = {"point": _point, "summed": _summed, "apart": _apart}
+_PANELS: dict[str, _Panel] = {"point": _draw_point, "summed": _draw_summed, "apart": _draw_apart}
 
 
 def detail(op: Op, program: Program) -> str:

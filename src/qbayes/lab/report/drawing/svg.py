@@ -94,14 +94,14 @@ def shortened(words: str, most: int) -> str:
 def rounded(points: Sequence[Point]) -> str:
     """The path through ``points`` with its corners rounded; points in a row with equal places count once."""
     kept = [point for place, point in enumerate(points) if place == 0 or point != points[place - 1]]
-    parts = [f"M{_written(kept[0])}"]
+    parts = [f"M{_write(kept[0])}"]
     for before, corner, after in zip(kept, kept[1:], kept[2:], strict=False):
         enter, leave = _towards(corner, before), _towards(corner, after)
-        parts.append(f"L{_written(enter)}Q{_written(corner)} {_written(leave)}")
-    return "".join([*parts, f"L{_written(kept[-1])}"])
+        parts.append(f"L{_write(enter)}Q{_write(corner)} {_write(leave)}")
+    return "".join([*parts, f"L{_write(kept[-1])}"])
 
 
-def _written(point: Point) -> str:
+def _write(point: Point) -> str:
     return f"{point[0]:.1f} {point[1]:.1f}"
 
 

@@ -39,7 +39,7 @@ class Axes(Figure):
         for axis, rows in {**plain, **_scheme_axes(frame, plain)}.items():
             columns = _apart(frame, rows, axis)
             # what the precision says already is not named, as the scheme of float.
-            redundant = _told_by(rows, "precision", columns) - {"task", "precision"}
+            redundant = _find_followers(rows, "precision", columns) - {"task", "precision"}
             for chosen, some in split_by(rows, columns, hidden=redundant):
                 places = Places.of(axis, some)
                 charts += [chart for metric in METRICS for chart in _chart(places, chosen, metric)]
@@ -89,19 +89,19 @@ def _scheme_axes(frame: Frame, known: Collection[str]) -> dict[str, list[Row]]:
 def _apart(frame: Frame, rows: Sequence[Row], axis: str) -> list[str]:
     """The columns that split the rows: all that vary, except those that say what the axis says."""
     columns = (*COLUMNS, "precision", *(other for other in free_axes(frame) if other != axis))
-    told = _told_by(rows, axis, columns)
-    return [column for column in columns if column not in told]
+    follows = _find_followers(rows, axis, columns)
+    return [column for column in columns if column not in follows]
 
 
-def _told_by(rows: Sequence[Row], axis: str, columns: Iterable[str]) -> set[str]:
+def _find_followers(rows: Sequence[Row], axis: str, columns: Iterable[str]) -> set[str]:
     """The columns that have one value for each value of the axis, and not the same for all."""
     places = by(rows, lambda row: row[axis]).values()
 
-    def told(column: str) -> bool:
+    def follows(column: str) -> bool:
         found = [_values(some, column) for some in places]
         return all(len(values) == 1 for values in found) and len(set[str]().union(*found)) > 1
 
-    return {column for column in columns if told(column)}
+    return {column for column in columns if follows(column)}
 
 
 def _values(rows: Sequence[Row], column: str) -> set[str]:

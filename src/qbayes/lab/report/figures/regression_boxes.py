@@ -96,7 +96,7 @@ def _of_set(group: Group, sweep: Sweep, measure: Measure) -> dict[str, list[tupl
     for width, precision in sorted(sweep.precisions.items()):
         for method, precisions in group.methods.items():
             rows = precisions[precision].rows if precision in precisions else ()
-            compared = [value for row in rows if (value := _compared(group, row, measure)) is not None]
+            compared = [value for row in rows if (value := _compare(group, row, measure)) is not None]
             if compared:
                 found.setdefault(method, {})[width] = compared
     return {
@@ -105,7 +105,7 @@ def _of_set(group: Group, sweep: Sweep, measure: Measure) -> dict[str, list[tupl
     }
 
 
-def _compared(group: Group, row: Row, measure: Measure) -> float | None:
+def _compare(group: Group, row: Row, measure: Measure) -> float | None:
     partner = group.partner.get(str(row["run"]))
     here = number(row, measure.metric)
     there = None if partner is None else number(partner, measure.metric)

@@ -29,7 +29,7 @@ class WeightSpread(Figure):
     beside = "measure"
 
     def draw(self, frame: Frame) -> list[Chart]:
-        rows = list({str(row.get("float")): row for row in frame.rows if _measured(row)}.values())
+        rows = list({str(row.get("float")): row for row in frame.rows if _is_measured(row)}.values())
         axes = [axis for axis in free_axes(frame) if not axis.startswith(LATER)]
         return [
             chart
@@ -39,7 +39,7 @@ class WeightSpread(Figure):
         ]
 
 
-def _measured(row: Row) -> bool:
+def _is_measured(row: Row) -> bool:
     return row.get("precision") == FLOAT and any(name.startswith(tuple(MEASURES)) for name in row)
 
 

@@ -66,7 +66,9 @@ def failures_html(failed: Sequence[Row]) -> str:
     """The runs that failed, with their reasons."""
     if not failed:
         return ""
-    rows = [[*(_said(row, column) for column in RUN), _said(row, "reason")] for row in failed[:MOST_LINES]]
+    rows = [
+        [*(_text_of(row, column) for column in RUN), _text_of(row, "reason")] for row in failed[:MOST_LINES]
+    ]
     more = f", the first {MOST_LINES} of them" if len(failed) > MOST_LINES else ""
     runs = "run" if len(failed) == 1 else "runs"
     summary = f"<summary>{len(failed)} failed {runs}, with reasons{more}</summary>"
@@ -95,5 +97,5 @@ def _kind(numeric: bool, words: str) -> str:
     return ' class="long"' if len(words) > 40 else ""
 
 
-def _said(row: Row, column: str) -> str:
+def _text_of(row: Row, column: str) -> str:
     return "" if row.get(column) is None else str(row[column])

@@ -99,10 +99,10 @@ def _elsewhere(order: Mapping[str, Any], sent: Sent, notes: list[str]) -> Answer
             # the node's own disk, not the store's: another node may have room.
             raise OSError(error.got) from error
         before = {(stage, key) for stage, key, _ in sent}
-        return {"kind": "files", "stages": _made(at.store, order["payload"], before)}
+        return {"kind": "files", "stages": _pack_new(at.store, order["payload"], before)}
 
 
-def _made(
+def _pack_new(
     store: Store, payload: Mapping[str, Any], before: set[tuple[str, str]]
 ) -> list[tuple[str, str, Files]]:
     return [

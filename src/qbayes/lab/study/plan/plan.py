@@ -88,12 +88,12 @@ class Plan:
         done_floats = self.done.get("float", set())
         untrained = [run for run in waiting if run.keys.float not in done_floats]
         # a stack of quantised posteriors is trained whole: it needs the float ones of runs that are done too.
-        beside = self._stacked_with(waiting, stacks or {})
+        beside = self._find_stacked_with(waiting, stacks or {})
         untrained += [run for run in beside if run.keys.float not in done_floats]
         wanted = {run.keys.float for run in (*waiting, *beside)} | {run.keys.start for run in untrained}
         floats = self._float_jobs(stacks or {}, wanted - {None})
         makers = {key: job.id for job in floats for key, _ in job.payload["stages"]}
-        tuned = self._quantised_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
+        tuned = self._tuning_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
         makers |= {key: job.id for job in tuned for key, _ in job.payload["stages"]}
         groups: dict[str, list[PlannedRun]] = defaultdict(list)
         for run in waiting:
@@ -101,7 +101,7 @@ class Plan:
         answers = [_answers(key, group, makers) for key, group in groups.items()]
         return [*floats, *tuned, *answers]
 
-    def _stacked_with(self, waiting: list[PlannedRun], stacks: Mapping[str, str]) -> list[PlannedRun]:
+    def _find_stacked_with(self, waiting: list[PlannedRun], stacks: Mapping[str, str]) -> list[PlannedRun]:
         """The runs whose quantised posteriors are in one stack with one that is left."""
         done = self.done.get("quantised", set())
         left = {key for run in waiting if (key := run.keys.quantised) is not None and key not in done}
@@ -131,7 +131,7 @@ class Plan:
                 jobs.append(Job(f"float:{name}", needs, payload | {"start": start}))
         return jobs
 
-    def _quantised_jobs(
+    def _tuning_jobs(
         self, stacks: Mapping[str, str], wanted: set[str | None], makers: Mapping[str, str]
     ) -> list[Job]:
         """As float jobs, of stacks alone: one posterior by itself is quantised where it is scored."""
@@ -238,7 +238,7 @@ class Loan:
         scores: dict[str, tuple[Store, Row]] = {}
         wanted_floats, wanted_scores = set(plan.left("float")), set(plan.left("scores"))
         for source in sources:
-            store = _opened(source)
+            store = _open(source)
             for key in wanted_floats & store.done_keys("float"):
                 if all((store.stage("float", key) / name).is_file() for name in (HEADER, WEIGHTS)):
                     floats.setdefault(key, store)
@@ -280,7 +280,7 @@ def _copy(lender: Store, store: Store, stage: str, key: str) -> None:
     store.finish(stage, key, lender.record(stage, key))
 
 
-def _opened(source: Path) -> Store:
+def _open(source: Path) -> Store:
     store = Store(source)
     if not source.is_dir() or store.header() is None:
         raise BadInput(

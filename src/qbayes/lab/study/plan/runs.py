@@ -124,15 +124,12 @@ def check_choice_of(run: Section, kind: str, rows: Mapping[str, int]) -> None:
 
 def best_of(scores: Sequence[float | None]) -> int | None:
     """The place of the lowest score, the first of equals; None where none is a finite number."""
-    finite = [
-        (score, place) for place, score in enumerate(scores) if score is not None and math.isfinite(score)
-    ]
-    return min(finite)[1] if finite else None
+    known = ((score, place) for place, score in enumerate(scores) if score is not None)
+    return min((pair for pair in known if math.isfinite(pair[0])), default=(0.0, None))[1]
 
 
 def _products(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    for values in itertools.product(*lists.values()):
-        yield dict(zip(lists, values, strict=True))
+    return (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
 
 
 @dataclass(frozen=True)
@@ -204,15 +201,13 @@ class Choices:
         run = point.run
         shared = canonical([candidate_run(run, Candidate({name: {} for name in OF_CHOICE})), run[CHOOSE]])
         if shared not in self._known:
-            place = {
-                path: value for path, value in point.place.items() if path.partition(".")[0] not in _LATER
-            }
-            self._known[shared] = [
-                (one, self._planned(run, Point(candidate_run(run, one), place))) for one in candidates(run)
-            ]
+            places = point.place.items()
+            place = {path: value for path, value in places if path.partition(".")[0] not in _LATER}
+            points = [(one, Point(candidate_run(run, one), place)) for one in candidates(run)]
+            self._known[shared] = [(one, self._plan(run, at)) for one, at in points]
         return self._known[shared]
 
-    def _planned(self, run: Mapping[str, Any], point: Point) -> PlannedRun:
+    def _plan(self, run: Mapping[str, Any], point: Point) -> PlannedRun:
         for name in (*OF_CHOICE, "task"):
             check_section(name, point.run[name])
         facts = self._tasks.facts(point.run["task"])

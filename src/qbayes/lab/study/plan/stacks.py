@@ -38,7 +38,7 @@ def stacks_of(plan: Plan, tasks: Tasks, most: int = MOST) -> dict[str, str]:
     """The name of the stack of every key, float or quantised, that has one; ``most`` networks in each."""
     possible = [run for run in plan.runs if run.reason is None]
     planned = [run for run in possible if named(run.point.run["network"], "network", "mlp")[0] in PAYS]
-    return {**_float_stacks(planned, tasks, most), **_quantised_stacks(planned, tasks, most)}
+    return {**_float_stacks(planned, tasks, most), **_stacks_of_quantised(planned, tasks, most)}
 
 
 def stack_job(run: Mapping[str, Any], tasks: Tasks) -> StackJob:
@@ -60,7 +60,7 @@ def _float_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dic
     return found
 
 
-def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
+def _stacks_of_quantised(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
     """Of one precision each, so that a bit-width that is added later adds stacks and changes none.
 
     Only where there are too few networks of one precision are bit-widths trained together.

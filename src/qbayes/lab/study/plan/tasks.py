@@ -86,13 +86,13 @@ def _rows_of(task: Task) -> dict[str, int]:
 
 
 def make_network(section: Any, task: Task) -> nn.Module:
-    name, options = _named(section)
+    name, options = _read(section)
     return network(name, task, **options)
 
 
 def check_network(section: Any, facts: Facts) -> None:
     """Raise unless a network of ours can be made for such a task: on ``meta``, where it takes no memory."""
-    name, options = _named(section)
+    name, options = _read(section)
     if is_own(name):
         return
     try:
@@ -109,6 +109,6 @@ def check_network(section: Any, facts: Facts) -> None:
         ) from None
 
 
-def _named(section: Any) -> tuple[str, Mapping[str, Any]]:
+def _read(section: Any) -> tuple[str, Mapping[str, Any]]:
     name, options = named(section, "network", "lenet")
     return name, {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}

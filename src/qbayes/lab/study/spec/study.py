@@ -184,9 +184,9 @@ class Study:
     def from_content(cls, content: Mapping[str, Any], name: str = "study") -> "Study":
         """The study from its parts, as TOML or JSON hold them."""
         check_plain(content)
-        _known("the file", content, _PARTS)
+        _check_known("the file", content, _PARTS)
         header = _tables(content, "study")
-        _known("[study]", header, _HEADER)
+        _check_known("[study]", header, _HEADER)
         for key, value in header.items():
             if not isinstance(value, str) or not value.strip():
                 raise BadInput(f"[study] {key} must be text", f"{value!r}", f'write {key} = "…"')
@@ -195,7 +195,7 @@ class Study:
         run = _tables(content, "run")
         if not run:
             raise BadInput("a study must have a [run]", f"only {', '.join(content) or 'nothing'}", _EXAMPLE)
-        _known("[run]", run, tuple(SECTIONS))
+        _check_known("[run]", run, tuple(SECTIONS))
         if absent := [key for key in NEEDED if key not in run]:
             raise BadInput(f"[run] must have {', '.join(NEEDED)}", f"no {' and no '.join(absent)}", _EXAMPLE)
         for key, value in run.items():
@@ -218,7 +218,7 @@ def _tables(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     return found
 
 
-def _known(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_known(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
             raise BadInput(f"{where} must hold known keys only", f"'{key}'", nearest(key, known))

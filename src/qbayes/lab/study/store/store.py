@@ -291,19 +291,19 @@ def _only_begun(names: Iterable[str]) -> bool:
 
 def row_of(line: bytes) -> Row | None:
     """The row of a line of results, if it is one."""
-    content = _parsed(line)
+    content = _parse(line)
     return content if content is not None and isinstance(content.get("run"), str) else None
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is no such file, or something else in it."""
     try:
-        return _parsed(path.read_bytes())
+        return _parse(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
+def _parse(text: bytes) -> dict[str, Any] | None:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

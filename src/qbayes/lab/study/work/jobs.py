@@ -176,7 +176,7 @@ class Answers(_Work):
         elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.lower(
             self.job["program"], self.run, self.quantised
         ):
-            self._score(self._deployed)
+            self._score(self._deploy)
 
     def float(self) -> NetworkPosterior:
         if self._float is None:
@@ -210,7 +210,7 @@ class Answers(_Work):
         weights = sum(parameter.numel() for parameter in posterior.network.parameters())
         return posterior.to(quickest_place(weights, self.at.place))
 
-    def _deployed(self, run: Mapping[str, Any]) -> ProgramPosterior:
+    def _deploy(self, run: Mapping[str, Any]) -> ProgramPosterior:
         constants = self.program().members[0].constants.values()
         weights = sum(value.numel() for of_op in constants for value in of_op.values())
         place = quickest_place(weights, self.at.place)

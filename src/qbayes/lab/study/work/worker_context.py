@@ -140,18 +140,18 @@ class Workplace:
                     self.store.fail(stage, key, reason)
             return
         for (key, run), result in zip(stages, results, strict=True):
-            self.attempt(stage, key, lambda folder, run=run, result=result: _kept(folder, run, stage, result))
+            self.attempt(stage, key, lambda folder, run=run, result=result: _keep(folder, run, stage, result))
         then(results)
         shutil.rmtree(checkpoint, ignore_errors=True)
 
     def lower(self, key: str, run: Mapping[str, Any], quantised: Callable[[], NetworkPosterior]) -> bool:
         """The program of a quantised posterior, unless it is there."""
 
-        def lowered(folder: Path) -> Mapping[str, Any]:
+        def write(folder: Path) -> Mapping[str, Any]:
             lower(quantised()).save(folder / PROGRAM)
             return {"bytes": (folder / PROGRAM).stat().st_size, **names_of(run)}
 
-        return self.attempt("program", key, lowered)
+        return self.attempt("program", key, write)
 
     def program(self, key: str) -> Program:
         try:
@@ -171,7 +171,7 @@ class Workplace:
         """What builds the recorded network, if it is the run's: one's own by what the study says alone."""
         name, options = named(run["network"], "network", "lenet")
 
-        def checked(architecture: Mapping[str, Any]) -> Architecture:
+        def check(architecture: Mapping[str, Any]) -> Architecture:
             recorded = Architecture.from_json(architecture)
             said = {**recorded.options, **Architecture(name, (1,), (1,), options=options).options}
             if recorded.name != name or dict(recorded.options) != said:
@@ -180,10 +180,10 @@ class Workplace:
             return recorded
 
         def own(architecture: Mapping[str, Any]) -> nn.Module:
-            checked(architecture)
+            check(architecture)
             return make_network(run["network"], self.tasks.load(run["task"]))
 
-        return own if is_own(name) else Outlined(lambda architecture: checked(architecture).build())
+        return own if is_own(name) else Outlined(lambda architecture: check(architecture).build())
 
     def _why_failed(self, do: Callable[[], None], checkpoint: Path, what: str) -> str | None:
         """As below; a checkpoint that cannot be gone on from is left, and training starts again."""
@@ -221,7 +221,7 @@ def _failure_of(do: Callable[[], None]) -> str | None:
     return None
 
 
-def _kept(
+def _keep(
     folder: Path, run: Mapping[str, Any], stage: str, result: NetworkPosterior | QbayesError
 ) -> Mapping[str, Any]:
     """Write one posterior of a stack, or raise its failure."""
