@@ -51,11 +51,8 @@ def _latency(cell: Cell) -> list[Comparison]:
 
 def _ratios(cell: Cell, column: str) -> dict[Unit, float]:
     quantised, reference = cell.values(column), cell.values(column, "float")
-    found = {
-        which: reference[which] / quantised[which]
-        for which in quantised
-        if which in reference and quantised[which]
-    }
+    both = [which for which in quantised if which in reference and quantised[which]]
+    found = {which: reference[which] / quantised[which] for which in both}
     return found if all(map(math.isfinite, found.values())) else {}
 
 

@@ -57,13 +57,11 @@ def conclude(
     nothing = [wanted] if wanted and not table else []
     lacking = tuple(dict.fromkeys([*missing, *nothing, *of_each]))
     verdict, reason = decide(table, lacking)
-    methods: tuple[tuple[str, Judged], ...] = tuple(
-        (name, decide([one for one in table if one.method == name], of_each)[0])
-        for name in sorted({one.method for one in table})
-    )
-    return Verdict(
-        id, claim, verdict, f"{reason} {note}".strip(), table, figure, lacking, methods, caveats_of(table)
-    )
+    names = sorted({one.method for one in table})
+    apart = ([one for one in table if one.method == name] for name in names)
+    methods = tuple(zip(names, (decide(lines, of_each)[0] for lines in apart), strict=True))
+    reason = f"{reason} {note}".strip()
+    return Verdict(id, claim, verdict, reason, table, figure, lacking, methods, caveats_of(table))
 
 
 def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, str]:

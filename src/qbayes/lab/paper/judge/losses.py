@@ -76,6 +76,10 @@ class Part:
     bits: int
 
     @property
+    def other_side(self) -> Side:
+        return "weight" if self.side == "activation" else "activation"
+
+    @property
     def text(self) -> str:
         return f"{self.method} at {self.side[0].upper()} ≤ {self.bits}"
 
@@ -100,11 +104,8 @@ def collapses_of_all(
 
 def _line(part: Part, cells: Sequence[Cell], subject: str | None) -> Line:
     """By the runs at the bits that the claim names, or by all where those speak against it."""
-    named = [
-        cell
-        for cell in cells
-        if getattr(cell, part.side) == part.bits and _other_side(part, cell) >= ENOUGH_BITS
-    ]
+    here = [cell for cell in cells if getattr(cell, part.side) == part.bits]
+    named = [cell for cell in here if getattr(cell, part.other_side) >= ENOUGH_BITS]
     at, all_of_them = share_collapsed(named), share_collapsed(cells)
     rule = Above(MOST, supports=bool(named))
     no = rule.chances(all_of_them).no
@@ -115,10 +116,6 @@ def _line(part: Part, cells: Sequence[Cell], subject: str | None) -> Line:
     trials = f"{shown.count} of {shown.runs} {'tasks' if _several_tasks(of) else 'runs'}"
     quantity = f"collapsed at {bits}: {trials} ({_mean_score(of)})"
     return line(Comparison(where, part.method, quantity, "%", shown, rule), chances)
-
-
-def _other_side(part: Part, cell: Cell) -> int:
-    return cell.weight if part.side == "activation" else cell.activation
 
 
 def share_collapsed(cells: Sequence[Cell]) -> Share:

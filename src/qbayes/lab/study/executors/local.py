@@ -4,6 +4,7 @@ A worker is a fresh interpreter that reads jobs as JSON lines and answers with e
 however it dies, the pipe closes and its workers leave; they are let go in the same way.
 """
 
+import contextlib
 import os
 import queue
 import threading
@@ -118,10 +119,8 @@ def workers_that_fit(threads: int, device: str) -> int:
 
 def _free_memory() -> int:
     """Bytes that are available, as Linux tells; elsewhere all of the memory."""
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -123,11 +123,10 @@ def _check_task(value: Any) -> None:
 
 def _check_network(value: Any) -> None:
     name, options = named(value, "network", "lenet")
-    if ":" not in name:
-        known = network_options(name)
-        for option in options:
-            if option not in known:
-                raise unknown_name(f"option of the network {name}", option, known)
+    known = options if ":" in name else network_options(name)
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of the network {name}", option, known)
 
 
 def network_options(name: str) -> dict[str, inspect.Parameter]:

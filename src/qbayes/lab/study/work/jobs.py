@@ -6,6 +6,7 @@ stack did), lower, evaluate. What is done already is not done again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +162,6 @@ class Answers(_Work):
         super().__init__(workplace, job)
         self.runs: list[tuple[str, Mapping[str, Any]]] = [(key, run) for key, run in job["runs"]]
         self.run = self.runs[0][1]
-        self._float: NetworkPosterior | None = None
-        self._quantised: NetworkPosterior | None = None
-        self._program: Program | None = None
 
     def do(self) -> None:
         run = self.run
@@ -174,50 +172,52 @@ class Answers(_Work):
             if self.at.attempt("quantised", self.job["quantised"], self._quantise):
                 self._score(self._as_trained)
         elif self.at.attempt("quantised", self.job["quantised"], self._quantise) and self.at.lower(
-            self.job["program"], self.run, self.quantised
+            self.job["program"], self.run, lambda: self.quantised
         ):
             self._score(self._deploy)
 
+    @cached_property
     def float(self) -> NetworkPosterior:
-        if self._float is None:
-            self._float = self.at.posterior("float", self.job["float"], self.run)
-        return self._float
+        return self.at.posterior("float", self.job["float"], self.run)
 
+    @cached_property
     def quantised(self) -> NetworkPosterior:
-        if self._quantised is None:
-            self._quantised = self.at.posterior("quantised", self.job["quantised"], self.run)
-        return self._quantised
+        return self.at.posterior("quantised", self.job["quantised"], self.run)
 
+    @property
     def in_float(self) -> NetworkPosterior:
         """The float posterior that answers: the control is fine-tuned."""
-        return self.quantised() if is_control(self.run["precision"]) else self.float()
+        return self.quantised if is_control(self.run["precision"]) else self.float
 
+    @cached_property
     def program(self) -> Program:
-        if self._program is None:
-            self._program = self.at.program(self.job["program"])
-        return self._program
+        return self.at.program(self.job["program"])
+
+    @property
+    def task(self) -> Task:
+        return self.at.tasks.load(self.run["task"])
 
     def _quantise(self, folder: Path) -> Mapping[str, Any]:
-        job = quantize_job(self.run, self.float(), self.task(), self.at.place)
-        self._quantised = quantize_members(
+        job = quantize_job(self.run, self.float, self.task, self.at.place)
+        self.quantised = quantize_members(
             job, device=self.at.place, checkpoint=self.checkpoint(folder), progress=False
         )
-        save_posterior(self._quantised, folder, overwrite=True)
+        save_posterior(self.quantised, folder, overwrite=True)
         return names_of(self.run)
 
     def _as_trained(self, run: Mapping[str, Any]) -> NetworkPosterior:
-        posterior = self.in_float()
+        posterior = self.in_float
         weights = sum(parameter.numel() for parameter in posterior.network.parameters())
         return posterior.to(quickest_place(weights, self.at.place))
 
     def _deploy(self, run: Mapping[str, Any]) -> ProgramPosterior:
-        constants = self.program().members[0].constants.values()
+        constants = self.program.members[0].constants.values()
         weights = sum(value.numel() for of_op in constants for value in of_op.values())
         place = quickest_place(weights, self.at.place)
         values = evaluate_values(run)
         # drawing weights takes a GPU longer than using them: they are kept for all rows, as far as they fit.
         kept = min(values["draws"], _KEPT_WEIGHTS // max(1, weights)) if place.type == "cuda" else 0
-        return load(self.program(), values["backend"], frozen_draws=kept, device=place)
+        return load(self.program, values["backend"], frozen_draws=kept, device=place)
 
     def _score(self, posterior: Callable[[Mapping[str, Any]], Any]) -> None:
         for key, run in self.runs:
@@ -226,19 +226,16 @@ class Answers(_Work):
             )
 
     def _evaluate(self, folder: Path, run: Mapping[str, Any], posterior: Any) -> Mapping[str, Any]:
-        values, task = evaluate_values(run), self.task()
+        values, task = evaluate_values(run), self.task
         each: dict[str, Tensor] = {}
         settings = {name: values[name] for name in _SCORED_BY if name in values}
         found = evaluate(posterior, task, values["draws"], values["seed"], each_row=each, **settings)
-        deployed = self.in_float() if answers_in_float(run) else self.program()
+        deployed = self.in_float if answers_in_float(run) else self.program
         row = measured_row(run, found, task, deployed, posterior)
         rows = {name: values.contiguous() for name, values in each.items()}
         write_atomically(folder / ROWS, save_tensors(rows))
         write_atomically(folder / ROW, canonical(row).encode())
         return names_of(run)
-
-    def task(self) -> Task:
-        return self.at.tasks.load(self.run["task"])
 
 
 _KINDS: Mapping[str, Callable[[Workplace, Job], Floats | Tuned | Answers]] = {

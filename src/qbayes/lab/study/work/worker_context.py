@@ -135,9 +135,8 @@ class Workplace:
         results: list[NetworkPosterior | QbayesError] = []
         reason = self._why_failed(lambda: results.extend(train(checkpoint)), checkpoint, name)
         if reason is not None:
-            for key, _ in stages:
-                if not self.store.is_done(stage, key):
-                    self.store.fail(stage, key, reason)
+            for key in (key for key, _ in stages if not self.store.is_done(stage, key)):
+                self.store.fail(stage, key, reason)
             return
         for (key, run), result in zip(stages, results, strict=True):
             self.attempt(stage, key, lambda folder, run=run, result=result: _keep(folder, run, stage, result))
@@ -196,12 +195,8 @@ class Workplace:
 
     def record(self) -> dict[str, Any]:
         made = provenance(self.place)
-        return {
-            "device": made["device"],
-            "threads": torch.get_num_threads(),
-            "versions": versions(),
-            **{name: made[name] for name in ("commit", "processor", "instructions")},
-        }
+        told = {name: made[name] for name in ("device", "commit", "processor", "instructions")}
+        return {"threads": torch.get_num_threads(), "versions": versions(), **told}
 
 
 def _failure_of(do: Callable[[], None]) -> str | None:
