@@ -12,8 +12,7 @@ import typer
 from qbayes.options import Option, options_of, type_of
 
 Model = Annotated[
-    Path,
-    typer.Argument(metavar="MODEL", help="Folder of a float or quantised posterior, or a .qbayes file."),
+    Path, typer.Argument(metavar="MODEL", help="Folder of a float or quantised posterior, or a .qbayes file.")
 ]
 TaskSet = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the task: split=3.")]
 Preset = Annotated[str, typer.Option(help="Where options not given come from: default or paper.")]

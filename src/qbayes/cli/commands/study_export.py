@@ -19,8 +19,7 @@ def export(
         list[str] | None, typer.Option("--leave-out", help="A score or cost that nobody needs; repeatable.")
     ] = None,
     candidates: Annotated[
-        bool,
-        typer.Option("--candidates", help="Instead: the held-out scores of the candidates of a choice."),
+        bool, typer.Option("--candidates", help="Instead: the held-out scores of the candidates of a choice.")
     ] = False,
 ) -> None:
     """Write the results as one small CSV, from which the report can be made again.

@@ -18,12 +18,7 @@ MARKS = {
     "not enough data": '<span class="mark open">○ not enough data</span>',
 }
 TALLIED = dict(zip(JUDGED, ("claims hold", "do not hold", "show no difference", "lack data"), strict=True))
-OUTCOMES = {
-    "yes": "supports",
-    "same": "no difference that matters",
-    "no": "refutes",
-    "unclear": "unclear",
-}
+OUTCOMES = {"yes": "supports", "same": "no difference that matters", "no": "refutes", "unclear": "unclear"}
 COVERS = {
     "runs and rows": "runs and test rows",
     "splits": "splits",

@@ -94,9 +94,6 @@ ENGINES.register("exported_onnxruntime")(
 )
 ENGINES.register("exported_openvino")(
     ExportedEngine(
-        title="qbayes, exported to OpenVINO",
-        packages=("onnx", "openvino"),
-        runtime="openvino",
-        dialect="qdq",
+        title="qbayes, exported to OpenVINO", packages=("onnx", "openvino"), runtime="openvino", dialect="qdq"
     )
 )

@@ -57,10 +57,7 @@ def mean_of(errors: Sequence[float | None]) -> float | None:
 
 
 def apart(
-    first: Mapping[Unit, float],
-    second: Mapping[Unit, float],
-    rows: Sequence[float | None],
-    cell: Cell,
+    first: Mapping[Unit, float], second: Mapping[Unit, float], rows: Sequence[float | None], cell: Cell
 ) -> Estimate | None:
     """``first − second`` of the same runs; None where they share none."""
     values = between(first, second)

@@ -73,8 +73,7 @@ class Resolver:
         # the seed and the threads are those of the float key.
         parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantize"]))
         quantised = self._once(
-            parts,
-            lambda: {"float": float_key, **quantised_values(run, self._tasks.facts(run["task"]))},
+            parts, lambda: {"float": float_key, **quantised_values(run, self._tasks.facts(run["task"]))}
         )
         if is_control(run["precision"]):
             return Keys(float_key, quantised, None, self._scores(quantised, evaluate, run), start)
