@@ -29,7 +29,7 @@ from qbayes.lab.report.charts.chart import (
     Plate,
     Series,
     chart_name,
-    csv_text,
+    csv_of,
     rounded,
     styles_of,
 )
@@ -72,7 +72,7 @@ class Shown(Figure):
 def test_csv_holds_every_number_and_what_was_chosen() -> None:
     first = chart(choices={"task": 'a "quoted", task', "metric": "error"})
     second = chart(choices={"task": "b"})
-    read = list(csv.DictReader(io.StringIO(csv_text([first, second]))))
+    read = list(csv.DictReader(io.StringIO(csv_of([first, second]))))
     assert len(read) == 4
     assert [(line["task"], line["metric"], line["x"]) for line in read] == [
         ('a "quoted", task', "error", "float"),
@@ -117,7 +117,7 @@ def test_what_is_not_finite_is_in_the_csv_the_json_and_the_note() -> None:
     data = json.loads(json.dumps(made.to_json(), allow_nan=False))
     assert data["note"] == made.notes
     assert data["series"][0]["beyond"] == [{"x": "8", "y": "inf", "label": "3 seeds, 1 not finite"}]
-    read = list(csv.DictReader(io.StringIO(csv_text([made]))))
+    read = list(csv.DictReader(io.StringIO(csv_of([made]))))
     assert [(line["x"], float(line["y"])) for line in read] == [("float", 1.5), ("8", math.inf)]
     assert [Beyond(1.0, y).sign for y in (math.inf, -math.inf, math.nan)] == ["∞", "−∞", "NaN"]
 

@@ -58,10 +58,10 @@ def conclude(
     lacking = tuple(dict.fromkeys([*missing, *nothing, *of_each]))
     verdict, reason = decide(table, lacking)
     names = sorted({one.method for one in table})
-    apart = ([one for one in table if one.method == name] for name in names)
-    methods = tuple(zip(names, (decide(lines, of_each)[0] for lines in apart), strict=True))
+    apart = ((name, [one for one in table if one.method == name]) for name in names)
+    methods: list[tuple[str, Judged]] = [(name, decide(lines, of_each)[0]) for name, lines in apart]
     reason = f"{reason} {note}".strip()
-    return Verdict(id, claim, verdict, reason, table, figure, lacking, methods, caveats_of(table))
+    return Verdict(id, claim, verdict, reason, table, figure, lacking, tuple(methods), caveats_of(table))
 
 
 def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, str]:

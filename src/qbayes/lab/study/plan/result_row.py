@@ -55,65 +55,6 @@ _COMPARED_ROWS, _COMPARED_DRAWS = 64, 2
 Row = dict[str, Any]
 
 
-def weight_spread(posterior: NetworkPosterior) -> dict[str, float]:
-    """``spread/LAYER`` and ``deviation/LAYER`` for every layer with a matrix of weights.
-
-    Each member has a grid of its own, so ``spread`` is the mean over members of ``max |w| / rms(w)``; of
-    Gaussian weights it is that of their means, which have a grid of their own too. ``deviation`` is that of
-    a weight drawn from the posterior, over the layer, its members and the noise:
-    ``√(mean(μ² + σ²) − mean(μ)²)`` with σ = 0 where there is no noise. A layer of zeros has no spread, and
-    one with weights that are not finite has neither.
-    """
-    members = [_moments(network) for network in posterior.networks]
-    found: dict[str, float] = {}
-    for layer in members[0]:
-        of_layer = torch.stack([moments[layer] for moments in members]).cpu()
-        for name, number in ((SPREAD, _spread(of_layer)), (DEVIATION, _weight_deviation(of_layer))):
-            if math.isfinite(number):
-                found[f"{name}{layer}"] = float(f"{number:.{_DIGITS}g}")
-    return found
-
-
-def _spread(of_layer: Tensor) -> float:
-    largest, _, square, _ = of_layer.unbind(-1)
-    return (largest / square.sqrt()).mean().item()
-
-
-def _weight_deviation(of_layer: Tensor) -> float:
-    _, mean, square, variance = of_layer.mean(0)
-    return (square + variance - mean.square()).clamp_min(0).sqrt().item()
-
-
-def _moments(network: nn.Module) -> dict[str, Tensor]:
-    """By layer: max |w|, and the means of w, of w² and of the noise's variance."""
-    sigmas = _sigmas(network)
-    found: dict[str, Tensor] = {}
-    for layer, weights in _matrices(point_state(network, network.state_dict())).items():
-        w = weights.double()
-        variance = sigmas[layer].double().square().mean() if layer in sigmas else w.new_zeros(())
-        found[layer] = torch.stack([w.abs().max(), w.mean(), w.square().mean(), variance])
-    return found
-
-
-def _sigmas(network: nn.Module) -> dict[str, Tensor]:
-    """By layer, σ of its Gaussian weights: named as if it were their mean, whose name the network knows."""
-    state = {
-        name.removesuffix(_RHO) + _MEAN: F.softplus(value)
-        for name, value in network.state_dict().items()
-        if name.endswith(_RHO)
-    }
-    return _matrices(point_state(network, state))
-
-
-def _matrices(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """By layer; a network that is a single layer has no name for it."""
-    return {
-        name.removesuffix(_WEIGHT).removesuffix(".") or "(the network)": value
-        for name, value in state.items()
-        if name.rpartition(".")[2] == _WEIGHT and value.ndim > 1
-    }
-
-
 def identity(run: Mapping[str, Any]) -> Row:
     """What the run is, known before it starts."""
     task, task_options = named(run["task"], "task", "digits")
@@ -205,3 +146,62 @@ def _agreement(run: Mapping[str, Any], deployed: NetworkPosterior | Program, tas
     apart = compare_ops(deployed, "reference", "onednn", x, _COMPARED_DRAWS)
     codes = sum(op.codes for op in apart)
     return {"agreement/onednn": sum(op.share_equal * op.codes for op in apart) / max(1, codes)}
+
+
+def weight_spread(posterior: NetworkPosterior) -> dict[str, float]:
+    """``spread/LAYER`` and ``deviation/LAYER`` for every layer with a matrix of weights.
+
+    Each member has a grid of its own, so ``spread`` is the mean over members of ``max |w| / rms(w)``; of
+    Gaussian weights it is that of their means, which have a grid of their own too. ``deviation`` is that of
+    a weight drawn from the posterior, over the layer, its members and the noise:
+    ``√(mean(μ² + σ²) − mean(μ)²)`` with σ = 0 where there is no noise. A layer of zeros has no spread, and
+    one with weights that are not finite has neither.
+    """
+    members = [_moments(network) for network in posterior.networks]
+    found: dict[str, float] = {}
+    for layer in members[0]:
+        of_layer = torch.stack([moments[layer] for moments in members]).cpu()
+        for name, number in ((SPREAD, _spread(of_layer)), (DEVIATION, _weight_deviation(of_layer))):
+            if math.isfinite(number):
+                found[f"{name}{layer}"] = float(f"{number:.{_DIGITS}g}")
+    return found
+
+
+def _spread(of_layer: Tensor) -> float:
+    largest, _, square, _ = of_layer.unbind(-1)
+    return (largest / square.sqrt()).mean().item()
+
+
+def _weight_deviation(of_layer: Tensor) -> float:
+    _, mean, square, variance = of_layer.mean(0)
+    return (square + variance - mean.square()).clamp_min(0).sqrt().item()
+
+
+def _moments(network: nn.Module) -> dict[str, Tensor]:
+    """By layer: max |w|, and the means of w, of w² and of the noise's variance."""
+    sigmas = _sigmas(network)
+    found: dict[str, Tensor] = {}
+    for layer, weights in _matrices(point_state(network, network.state_dict())).items():
+        w = weights.double()
+        variance = sigmas[layer].double().square().mean() if layer in sigmas else w.new_zeros(())
+        found[layer] = torch.stack([w.abs().max(), w.mean(), w.square().mean(), variance])
+    return found
+
+
+def _sigmas(network: nn.Module) -> dict[str, Tensor]:
+    """By layer, σ of its Gaussian weights: named as if it were their mean, whose name the network knows."""
+    state = {
+        name.removesuffix(_RHO) + _MEAN: F.softplus(value)
+        for name, value in network.state_dict().items()
+        if name.endswith(_RHO)
+    }
+    return _matrices(point_state(network, state))
+
+
+def _matrices(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """By layer; a network that is a single layer has no name for it."""
+    return {
+        name.removesuffix(_WEIGHT).removesuffix(".") or "(the network)": value
+        for name, value in state.items()
+        if name.rpartition(".")[2] == _WEIGHT and value.ndim > 1
+    }
