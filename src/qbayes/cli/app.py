@@ -41,8 +41,8 @@ app.command("list")(list_registries)
 app.command("demo")(demo)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
         try:
             print(version("qbayes"))
         except PackageNotFoundError:

@@ -104,12 +104,13 @@ class _Bench:
         from qbayes.lab.bench import report
         from qbayes.lab.bench.speed import Settings, measure_all
 
-        asked = self.settings
+        settings = self.settings
         if self.machine["saturates"]:
             note("8 × 8-bit products saturate on this processor: layers at W8A8 take longer here (try W8A7)")
-        self._print(*report.speed_head(precision.label, asked["threads"], asked["clock"]))
-        each = Settings(**{name: asked[name] for name in ("engines", "draws", "seconds", "clock")})
-        for cell in measure_all(asked["networks"], asked["methods"], asked["batch"], precision, each):
+        self._print(*report.speed_head(precision.label, settings["threads"], settings["clock"]))
+        each = Settings(**{name: settings[name] for name in ("engines", "draws", "seconds", "clock")})
+        networks, methods, batches = (settings[name] for name in ("networks", "methods", "batch"))
+        for cell in measure_all(networks, methods, batches, precision, each):
             self.cells.append(cell)
             self._print(*report.cell_lines(cell))
             self._write()

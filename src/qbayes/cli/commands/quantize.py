@@ -119,8 +119,8 @@ def read_precision(
     for part in parts.values():
         for name, value in part.items():
             if name in changed:
-                said = " and ".join(option for option, given in parts.items() if name in given)
-                raise BadInput(f"{name} must be given once", f"by {said}", "leave one of them out")
+                sources = " and ".join(option for option, given in parts.items() if name in given)
+                raise BadInput(f"{name} must be given once", f"by {sources}", "leave one of them out")
             changed[name] = value
     return Precision.parse({"preset": preset, **changed})
 

@@ -292,8 +292,8 @@ def _print_outcome(
             }
         )
         return
-    for said in outcome.notes:
-        note(f"damaged  {said}")
+    for damage in outcome.notes:
+        note(f"damaged  {damage}")
     if quiet:
         return
     out().print(

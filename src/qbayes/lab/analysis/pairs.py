@@ -226,22 +226,22 @@ def _change(quantised: float, reference: float, relative: bool) -> float:
 @once_a_frame
 def caveats(frame: Frame) -> tuple[str, ...]:
     """Sentences for whatever rests on small differences to float."""
-    said: list[str] = []
+    sentences: list[str] = []
     alone, trained = without_control(frame)
     if alone:
         many = f"{len(alone)} of {len(trained)} fine-tuned runs"
-        said.append(
+        sentences.append(
             f"No control: for {many} no float network was fine-tuned alike, so that what bits changed cannot "
             "be told from what training changed."
         )
     for column, words in SHARED.items():
         mixed = of_two(frame, column)
         if mixed:
-            said.append(
+            sentences.append(
                 f"Two {words}: {len(mixed)} of {len(paired(frame))} quantised runs differ in them from their "
                 "float runs, so that what bits changed cannot be told from what these changed."
             )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def without_control(frame: Frame) -> tuple[Sequence[Pair], Sequence[Pair]]:

@@ -105,9 +105,9 @@ def interleaved(turns: Mapping[str, Turn], seconds: float, least_rounds: int = 2
     return found
 
 
-def affordable_draws(asked: int, seconds_a_draw: float, seconds: float, least: int = 2) -> int:
+def affordable_draws(wanted: int, seconds_a_draw: float, seconds: float, least: int = 2) -> int:
     """As many of the draws asked for as fit the time of one round, at least ``least``."""
-    return max(min(asked, least), min(asked, int(seconds / max(seconds_a_draw, 1e-9))))
+    return max(min(wanted, least), min(wanted, int(seconds / max(seconds_a_draw, 1e-9))))
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,8 @@ def measure_all(
 def measure(network: str, subject: Subject, pointwise: Subject, batch: int, settings: Settings) -> Cell:
     """Time one cell; ``pointwise`` is the same network without randomness."""
     x, method = subject.network.rows(batch), subject.method
-    asked = 1 if method == "pointwise" else settings.draws
-    draws = _draws(subject, x, asked, settings)
+    wanted = 1 if method == "pointwise" else settings.draws
+    draws = _draws(subject, x, wanted, settings)
     threads = torch.get_num_threads()
     asked_of = [(name, subject, draws) for name in settings.engines]
     if method != "pointwise":
@@ -112,7 +112,7 @@ def measure(network: str, subject: Subject, pointwise: Subject, batch: int, sett
         precision=_label(subject),
         batch=batch,
         draws=draws,
-        draws_asked=asked,
+        draws_asked=wanted,
         members=min(len(subject.program.members), draws),
         rows=rows,
         operations=operations(pointwise.program),
@@ -121,12 +121,12 @@ def measure(network: str, subject: Subject, pointwise: Subject, batch: int, sett
     )
 
 
-def _draws(subject: Subject, x: Tensor, asked: int, settings: Settings) -> int:
+def _draws(subject: Subject, x: Tensor, wanted: int, settings: Settings) -> int:
     """As many draws that one call of the slowest kind takes no more than a third of the cell's time."""
     in_float = any(ENGINES[name].numbers == "float" for name in settings.engines)
     slowest = PlainLoop(subject.posterior) if in_float else load(subject.program, "auto").predict
     slowest(x, 1)
-    return affordable_draws(asked, stopwatch(lambda: slowest(x, 1)), settings.seconds / 3)
+    return affordable_draws(wanted, stopwatch(lambda: slowest(x, 1)), settings.seconds / 3)
 
 
 def _ready(stack: ExitStack, job: Job, subject: Subject) -> _Ready | Row:

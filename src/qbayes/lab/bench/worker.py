@@ -85,10 +85,10 @@ class Worker:
         """Its turn: calls for that long, at least one, and how long each took; none once it has failed."""
         return () if self.failed else self._heard(seconds) or ()
 
-    def _heard(self, *asked: float) -> Any:
+    def _heard(self, *questions: float) -> Any:
         """What it says, to a question if there is one; it is silent before and after."""
         try:
-            for question in asked:
+            for question in questions:
                 self._signal("SIGCONT")
                 self._pipe.send(question)
             found = self._pipe.recv()

@@ -62,18 +62,18 @@ def claims_html(verdicts: Sequence[Verdict], plates: Sequence[Plate]) -> str:
 def _answer(of_word: Mapping[str, Sequence[str]]) -> list[str]:
     """The verdicts as sentences: which claims hold, which do not."""
     holds, not_so, equal, unclear = (of_word[word] for word in JUDGED)
-    said: list[str] = []
+    sentences: list[str] = []
     if holds:
-        said.append(f"By this study's numbers {listed_ids(holds)} hold{'s' if len(holds) == 1 else ''}.")
+        sentences.append(f"By this study's numbers {listed_ids(holds)} hold{'s' if len(holds) == 1 else ''}.")
     if not_so:
-        said.append(f"{listed_ids(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
+        sentences.append(f"{listed_ids(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
     if equal:
-        said.append(f"For {listed_ids(equal)} there is no difference that matters.")
-    if not said:
-        said.append("There is not enough data to judge any of the claims.")
+        sentences.append(f"For {listed_ids(equal)} there is no difference that matters.")
+    if not sentences:
+        sentences.append("There is not enough data to judge any of the claims.")
     elif unclear:
-        said.append(f"For {listed_ids(unclear)} there is not enough data.")
-    return said
+        sentences.append(f"For {listed_ids(unclear)} there is not enough data.")
+    return sentences
 
 
 def _claims_csv(verdicts: Sequence[Verdict]) -> str:
@@ -122,5 +122,5 @@ def _comparisons(lines: Sequence[Line]) -> str:
 
 def _comparison(line: Line) -> list[str]:
     ends = "" if line.low is None or line.high is None else f"{signed(line.low)} … {signed(line.high)}"
-    said = [line.subject, line.quantity, signed(line.value), ends, line.unit, COVERS[line.covers]]
-    return [*said, line.limit, OUTCOMES[line.outcome], str(line.runs)]
+    cells = [line.subject, line.quantity, signed(line.value), ends, line.unit, COVERS[line.covers]]
+    return [*cells, line.limit, OUTCOMES[line.outcome], str(line.runs)]

@@ -66,10 +66,10 @@ def published(frame: Frame, *, digits: int = DIGITS, leave_out: Collection[str] 
     dropped = {*leave_out, *_repeating_axes(rows)}
     short = {name: _short_keys([str(row[name]) for row in rows]) for name in ("run", "float")}
     kept = [_slim(row, dropped, digits, short) for row in sorted(rows, key=_order)]
-    said, left = _say_once(kept)
+    shared, left = _say_once(kept)
     header = {**frame.header, "format": FORMAT, "name": frame.name, "runs": frame.planned}
     lines: list[Any] = [header]
-    for once in said:
+    for once in shared:
         told = [[*place, *map(_as_json, values)] for place, values in once.values.items()]
         lines.append({"by": once.by, "columns": once.columns, "rows": told})
     top = "".join(f"{COMMENT} {json.dumps(line, ensure_ascii=False, default=str)}\n" for line in lines)
@@ -109,8 +109,8 @@ def _order(row: Row) -> tuple[object, ...]:
 
 def _slim(row: Row, dropped: Collection[str], digits: int, short: Mapping[str, Mapping[str, str]]) -> Row:
     """Without what is left out or goes without saying, with short keys and round numbers."""
-    said = ((name, value) for name, value in row.items() if name not in dropped and value is not None)
-    held = {name: value for name, value in said if (name, value) != ("status", DONE)}
+    present = ((name, value) for name, value in row.items() if name not in dropped and value is not None)
+    held = {name: value for name, value in present if (name, value) != ("status", DONE)}
     keys = {name: short[name][str(row[name])] for name in short}
     return {name: _round(name, value, digits) for name, value in held.items()} | keys
 
@@ -125,7 +125,7 @@ def _say_once(rows: Sequence[Row]) -> tuple[list[Once], list[str]]:
     """What follows from something else, and the columns that are left."""
     left = _columns(rows)
     done = [row for row in rows if row.get("status", DONE) == DONE]
-    said: list[Once] = []
+    shared: list[Once] = []
     for by in _PLACES:
         places = {_place(row, by) for row in rows}
         if rows and len(places) * _WORTH > len(rows) and by:
@@ -137,9 +137,9 @@ def _say_once(rows: Sequence[Row]) -> tuple[list[Once], list[str]]:
             if name not in stay and _follows(name, by, rows if known_before(name) else done)
         ]
         if follows:
-            said.append(_once(by, follows, rows, done))
+            shared.append(_once(by, follows, rows, done))
             left = [name for name in left if name not in follows]
-    return said, left
+    return shared, left
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

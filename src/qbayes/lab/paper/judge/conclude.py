@@ -71,9 +71,9 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
         by[one.outcome].append(one)
     total = _count(table)
     if refuted(table):
-        said = f"Against it: {len(by['no'])} of {total}, most of all {_worst(by['no']).text}."
+        against = f"Against it: {len(by['no'])} of {total}, most of all {_worst(by['no']).text}."
         equal = f" No difference that matters in {len(by['same'])}." if by["same"] else ""
-        return "does not hold", said + equal
+        return "does not hold", against + equal
     if lacking:
         shown = f" {_summarize(table)}" if table else ""
         return "not enough data", f"Missing: {listed(lacking)}.{shown}"

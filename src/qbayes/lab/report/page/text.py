@@ -37,12 +37,12 @@ def source(frame: Frame) -> str:
     """What a page that was made from a table alone lacks, and what its intervals then hold."""
     if frame.table is None:
         return ""
-    said = (
+    sentences = (
         f"Read from {frame.table.name} alone, which has no single test rows: intervals hold the spread over "
         "splits and seeds, and that over the rows of a shared test set where the table says it. Figures that "
         "look at single rows are left out, as are devices and times."
     )
-    return f'<p class="note" role="note">{escape(said)}</p>'
+    return f'<p class="note" role="note">{escape(sentences)}</p>'
 
 
 def verdict(sections: Sequence[Section], checks: Sequence[Check]) -> str:

@@ -34,20 +34,20 @@ Message = dict[str, Any]
 class Driver:
     """Jobs as Ray tasks. A task runs once: whoever leads the study decides what is done again."""
 
-    def __init__(self, asked: Mapping[str, Any], events: TextIO) -> None:
+    def __init__(self, order: Mapping[str, Any], events: TextIO) -> None:
         import ray
 
-        self._events, self._asked = events, asked
+        self._events, self._order = events, order
         nodes = ray.nodes()
-        device = device_on(nodes, asked["device"])
-        self._share = share_for(nodes, asked["threads"], device)
-        self._store = Store(asked["store"])
+        device = device_on(nodes, order["device"])
+        self._share = share_for(nodes, order["threads"], device)
+        self._store = Store(order["store"])
         with writing(self._store.folder):
             self._beacon = Beacon(self._store.folder)
-        shared = asked["shared"] is not False
+        shared = order["shared"] is not False
         self._common = {
-            "store": asked["store"],
-            "data_dir": asked["data_dir"],
+            "store": order["store"],
+            "data_dir": order["data_dir"],
             "device": device,
             "token": self._beacon.token if shared else "",
             "versions": versions(),
@@ -71,7 +71,7 @@ class Driver:
             return
         self._counted = time.monotonic()
         fit = max(1, sum(self._share.fits(node) for node in ray.nodes()))
-        slots = min(fit, self._asked["workers"] or fit)
+        slots = min(fit, self._order["workers"] or fit)
         if slots != self._slots:
             self._slots = slots
             self.say("slots", slots=slots)
@@ -80,7 +80,7 @@ class Driver:
         order = {**self._common, "job": job, "payload": payload}
         sent = list(self._send_stages(payload)) if self._send else None
         # inside a list, references are not fetched unless the node asks for them.
-        self._jobs[self._task.remote(self._asked["paths"], order, sent)] = (job, payload)
+        self._jobs[self._task.remote(self._order["paths"], order, sent)] = (job, payload)
 
     def _send_stages(self, payload: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         """The stages of a job that are done already."""
@@ -194,17 +194,17 @@ def main() -> None:
     os.dup2(2, 1)
     messages: queue.Queue[Message | None] = queue.Queue()
     threading.Thread(target=_read, args=(messages,), daemon=True).start()
-    asked = messages.get()
-    assert asked is not None
+    order = messages.get()
+    assert order is not None
     _say(events, "awake")
     try:
-        connect(asked["address"], asked["cpus"])
+        connect(order["address"], order["cpus"])
         _say(events, "joined")
-        driver = Driver(asked, events)
+        driver = Driver(order, events)
     except BadInput as error:
         _say(events, "refused", must=error.must, got=error.got, do=error.do)
         return
-    _log_into(Path(asked["store"]) / LOGS)
+    _log_into(Path(order["store"]) / LOGS)
     driver.say("ready")
     _serve(driver, messages)
     driver.close()

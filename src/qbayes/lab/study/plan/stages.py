@@ -136,8 +136,8 @@ def method_and_budget(run: Mapping[str, Any], facts: Facts) -> tuple[Method, Bud
     """As ``qb.recipe``: the method's preset for the task, and what the run says instead."""
     name, options = named(run["method"], "method", "mcd")
     values = METHODS[name].preset(options.pop("preset", "default"), facts.name, facts.kind)
-    said = {name: value for name, value in run["training"].items() if name not in OF_THE_START}
-    budget = Budget.from_options(values.budget, **said).for_rows(facts.train_rows)
+    settings = {name: value for name, value in run["training"].items() if name not in OF_THE_START}
+    budget = Budget.from_options(values.budget, **settings).for_rows(facts.train_rows)
     budget = resolve_arithmetic(budget, facts.device, facts.input_shape)
     return make_method(name, **{**values.method, **options}), budget
 

@@ -144,8 +144,8 @@ class Workplace:
 
         def check(architecture: Mapping[str, Any]) -> Architecture:
             recorded = Architecture.from_json(architecture)
-            said = {**recorded.options, **Architecture(name, (1,), (1,), options=options).options}
-            if recorded.name != name or dict(recorded.options) != said:
+            wanted = {**recorded.options, **Architecture(name, (1,), (1,), options=options).options}
+            if recorded.name != name or dict(recorded.options) != wanted:
                 got = f"'{recorded.name}' with {dict(recorded.options)}, where the study has '{name}'"
                 raise Damaged("a stage must hold the network of its study", got, "let it be made again")
             return recorded
