@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from qbayes.cli.console import note, out, plain_table, print_json
 from qbayes.cli.inputs import check_writable
@@ -28,13 +28,11 @@ _FIGURE = "digits.png"
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the stores, pages and figure.")] = Path(
+    folder: Annotated[Path, Option("--out", help="Folder for the stores, pages and figure.")] = Path(
         "runs/demo"
     ),
-    study: Annotated[
-        list[str] | None, typer.Option(help="Studies to run instead of digits and diabetes.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once.")] = None,
+    study: Annotated[list[str] | None, Option(help="Studies to run instead of digits and diabetes.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Processes at once.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the studies 'digits' and 'diabetes': four methods, float and 8 to 2 bits, and their reports.

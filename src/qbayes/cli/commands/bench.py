@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from qbayes.cli.console import check_choice, note, print_json
 from qbayes.cli.inputs import check_new_file
@@ -24,25 +24,23 @@ _METHODS = "pointwise,mcd,bbb,sghmc"
 
 
 def bench(
-    networks: Annotated[str, typer.Option(help="Networks, separated by commas.")] = _NETWORKS,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = _METHODS,
-    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,256",
+    networks: Annotated[str, Option(help="Networks, separated by commas.")] = _NETWORKS,
+    methods: Annotated[str, Option(help="Methods, separated by commas.")] = _METHODS,
+    batch: Annotated[str, Option(help="Batch sizes, separated by commas.")] = "1,256",
     engines: Annotated[
-        str, typer.Option(help="Engines, separated by commas; 'default' or 'all' ('qbayes list engines').")
+        str, Option(help="Engines, separated by commas; 'default' or 'all' ('qbayes list engines').")
     ] = "default",
     draws: Draws = 20,
-    precision: Annotated[str, typer.Option(help="Bits of weights and activations.")] = "W8A8",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of every engine.")] = 2,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time for each cell after its warm-up.")] = 3.0,
+    precision: Annotated[str, Option(help="Bits of weights and activations.")] = "W8A8",
+    threads: Annotated[int, Option(min=1, help="Threads of every engine.")] = 2,
+    seconds: Annotated[float, Option(min=0.0, help="Time for each cell after its warm-up.")] = 3.0,
     clock: Annotated[
-        str, typer.Option(help="wall, or cpu: time given to one thread, for machines that are never idle.")
+        str, Option(help="wall, or cpu: time given to one thread, for machines that are never idle.")
     ] = "wall",
-    size: Annotated[bool, typer.Option("--size/--no-size", help="Measure files too.")] = True,
-    out_file: Annotated[
-        Path | None, typer.Option("--out", help="JSON file, rewritten after each cell.")
-    ] = None,
+    size: Annotated[bool, Option(help="Measure files too.")] = True,
+    out_file: Annotated[Path | None, Option("--out", help="JSON file, rewritten after each cell.")] = None,
     figure: Annotated[
-        Path | None, typer.Option(help="Bars of every cell, .svg, .png or .pdf, redrawn after each.")
+        Path | None, Option(help="Bars of every cell, .svg, .png or .pdf, redrawn after each.")
     ] = None,
     overwrite: OverwriteFile = False,
     as_json: AsJson = False,

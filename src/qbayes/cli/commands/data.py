@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from qbayes.cli.console import err, note, out, plain_table, print_json
 from qbayes.cli.options import AsJson
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-DataDir = Annotated[
-    Path | None, typer.Option(help="Folder of the data sets (else QBAYES_DATA, else a cache).")
-]
+DataDir = Annotated[Path | None, Option(help="Folder of the data sets (else QBAYES_DATA, else a cache).")]
 
 
 @data_app.callback()
@@ -65,7 +64,7 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @data_app.command("fetch")
 def fetch_data(
-    name: Annotated[str, typer.Argument(help="Data set: mnist, uci, uci/boston, …")],
+    name: Annotated[str, Argument(help="Data set: mnist, uci, uci/boston, …")],
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -93,7 +92,7 @@ def fetch_data(
 
 @data_app.command("verify")
 def verify_data(
-    name: Annotated[str | None, typer.Argument(help="Data set; by default all of them.")] = None,
+    name: Annotated[str | None, Argument(help="Data set; by default all of them.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:

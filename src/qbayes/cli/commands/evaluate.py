@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from qbayes.cli import options
 from qbayes.cli.console import note, out, plain_table, print_json
@@ -25,28 +25,22 @@ if TYPE_CHECKING:
 
 def evaluate(
     posterior: options.Model,
-    task: Annotated[
-        str | None, typer.Option(help="Task to score on; by default the one it was fitted on.")
-    ] = None,
+    task: Annotated[str | None, Option(help="Task to score on; by default the one it was fitted on.")] = None,
     task_set: options.TaskSet = None,
     draws: options.Draws = 20,
     seed: options.NoiseSeed = 0,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    shifts: Annotated[bool, typer.Option("--shifts/--no-shifts", help="Scores under shifted inputs.")] = True,
-    confusion: Annotated[
-        bool, typer.Option("--confusion/--no-confusion", help="Scores against confusion data.")
-    ] = True,
+    split: Annotated[str, Option(help="train, validation or test.")] = "test",
+    shifts: Annotated[bool, Option(help="Scores under shifted inputs.")] = True,
+    confusion: Annotated[bool, Option(help="Scores against confusion data.")] = True,
     shift_rows: Annotated[
-        int | None, typer.Option(help="Rows that are shifted, a fixed choice; by default all.")
+        int | None, Option(help="Rows that are shifted, a fixed choice; by default all.")
     ] = None,
-    ood_rows: Annotated[
-        int | None, typer.Option(help="Confusion rows, a fixed choice; by default all.")
-    ] = None,
+    ood_rows: Annotated[int | None, Option(help="Confusion rows, a fixed choice; by default all.")] = None,
     backend: options.BackendName = None,
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
     device: options.Device = "auto",
-    out_file: Annotated[Path | None, typer.Option("--out", help="File for the scores: scores.json.")] = None,
+    out_file: Annotated[Path | None, Option("--out", help="File for the scores: scores.json.")] = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,
 ) -> None:

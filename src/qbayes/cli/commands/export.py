@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
 from qbayes.cli.console import out, print_json
@@ -21,56 +21,54 @@ _MOST_EXAMPLES, _STRANGE = 100, 512
 
 def export(
     program: Annotated[
-        Path, typer.Argument(metavar="PROGRAM", help="A .qbayes file, or the folder of 'qbayes quantize'.")
+        Path, Argument(metavar="PROGRAM", help="A .qbayes file, or the folder of 'qbayes quantize'.")
     ],
     place: Annotated[
-        Path, typer.Argument(metavar="PLACE", help="onnx: the file to write. c, web: a new or empty folder.")
+        Path, Argument(metavar="PLACE", help="onnx: the file to write. c, web: a new or empty folder.")
     ],
-    target: Annotated[str, typer.Option(help="What to export to: see 'qbayes list targets'.")],
+    target: Annotated[str, Option(help="What to export to: see 'qbayes list targets'.")],
     dialect: Annotated[
-        str | None, typer.Option(help="onnx: qoperator (ONNX Runtime, by default) or qdq (OpenVINO).")
+        str | None, Option(help="onnx: qoperator (ONNX Runtime, by default) or qdq (OpenVINO).")
     ] = None,
     noise: Annotated[
         str | None,
-        typer.Option(help="onnx: inside (the graph draws, by default) or inputs (masks and ε are inputs)."),
+        Option(help="onnx: inside (the graph draws, by default) or inputs (masks and ε are inputs)."),
     ] = None,
     draws: Annotated[
-        int | None, typer.Option(help="onnx: draws in the graph. web: draws to begin with. 20 by default.")
+        int | None, Option(help="onnx: draws in the graph. web: draws to begin with. 20 by default.")
     ] = None,
     outputs: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="onnx: mean, variance, entropy, mutual_information, draws, draw_variances, codes; by commas."
         ),
     ] = None,
     members: Annotated[
-        str | None, typer.Option(help="onnx: batch (all in one file, by default) or files (one file each).")
+        str | None, Option(help="onnx: batch (all in one file, by default) or files (one file each).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="c: prefix of every function and file.")] = None,
-    flash: Annotated[str | None, typer.Option(help="c: most flash that it may take, such as 256k.")] = None,
-    ram: Annotated[str | None, typer.Option(help="c: most RAM that it may take, such as 64k.")] = None,
+    name: Annotated[str | None, Option(help="c: prefix of every function and file.")] = None,
+    flash: Annotated[str | None, Option(help="c: most flash that it may take, such as 256k.")] = None,
+    ram: Annotated[str | None, Option(help="c: most RAM that it may take, such as 64k.")] = None,
     beside: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PROGRAM", help="web: a program of other bits to compare with; repeatable."),
+        Option(metavar="PROGRAM", help="web: a program of other bits to compare with; repeatable."),
     ] = None,
     float_posterior: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="web: the float posterior to compare with.")
+        Path | None, Option(metavar="FOLDER", help="web: the float posterior to compare with.")
     ] = None,
     examples: Annotated[
-        int | None, typer.Option(help="web: so many test inputs of the recorded task on the page.")
+        int | None, Option(help="web: so many test inputs of the recorded task on the page.")
     ] = None,
     pixels: Annotated[
         str | None,
-        typer.Option(
-            metavar="LOW,HIGH", help="web: raw values of black and white; else the program's range."
-        ),
+        Option(metavar="LOW,HIGH", help="web: raw values of black and white; else the program's range."),
     ] = None,
     runtime: Annotated[
-        Path | None, typer.Option(help="web: the folder dist of onnxruntime-web, if it was not vendored.")
+        Path | None, Option(help="web: the folder dist of onnxruntime-web, if it was not vendored.")
     ] = None,
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace files that are there.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Turn a program into files that run without qbayes, with its randomness intact.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
 from qbayes.cli.checkpoints import check_folder, checkpoint_in
@@ -24,27 +24,27 @@ _LARGE_IMAGE = 32  # pixels a side from which colour images get the residual net
 @with_options_of(Budget, "budget")
 def fit(
     task: Annotated[
-        str, typer.Argument(metavar="TASK", help="Task: digits, uci/boston, mnist, …, or a file data.npz.")
+        str, Argument(metavar="TASK", help="Task: digits, uci/boston, mnist, …, or a file data.npz.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the posterior; new or empty.")],
-    method: Annotated[str, typer.Option(help="pointwise, mcd, bbb or sghmc.")],
+    out: Annotated[Path, Option(help="Folder for the posterior; new or empty.")],
+    method: Annotated[str, Option(help="pointwise, mcd, bbb or sghmc.")],
     network: Annotated[
         str | None,
-        typer.Option(help="mlp, lenet, resnet8, resnet18 or package.module:factory; by default by the task."),
+        Option(help="mlp, lenet, resnet8, resnet18 or package.module:factory; by default by the task."),
     ] = None,
     preset: options.Preset = "default",
     budget: Given = NOTHING,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the method: rate=0.2.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the method: rate=0.2.")
     ] = None,
     network_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the network: style=relu.")
+        list[str] | None, Option(metavar="KEY=VALUE", help="Option of the network: style=relu.")
     ] = None,
     task_set: options.TaskSet = None,
     data_dir: options.DataDir = None,
     seed: options.Seed = 0,
-    chains: Annotated[int, typer.Option(help="Independent runs that become one ensemble.")] = 1,
-    start: Annotated[Path | None, typer.Option(help="Posterior from whose weights to begin.")] = None,
+    chains: Annotated[int, Option(help="Independent runs that become one ensemble.")] = 1,
+    start: Annotated[Path | None, Option(help="Posterior from whose weights to begin.")] = None,
     device: options.Device = "auto",
     resume: options.Resume = False,
     overwrite: options.OverwriteFolder = False,

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
 from qbayes.cli.console import note, out, plain_table, plural, print_json
@@ -26,9 +26,9 @@ _GRIDS = {
 
 def inspect(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A .qbayes file, or the folder of a quantised posterior.")
+        Path, Argument(metavar="MODEL", help="A .qbayes file, or the folder of a quantised posterior.")
     ],
-    graph: Annotated[Path | None, typer.Option(help="File for a drawing: graph.svg.")] = None,
+    graph: Annotated[Path | None, Option(help="File for a drawing: graph.svg.")] = None,
     network: options.OwnNetwork = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,

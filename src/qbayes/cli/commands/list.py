@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from qbayes.cli.console import check_choice, out, plain_table, print_json
 from qbayes.cli.options import AsJson
@@ -150,7 +150,7 @@ REGISTRIES = tuple(_READERS)
 
 
 def list_registries(
-    registry: Annotated[str | None, typer.Argument(help=f"{', '.join(REGISTRIES)}; by default all.")] = None,
+    registry: Annotated[str | None, Argument(help=f"{', '.join(REGISTRIES)}; by default all.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List methods, networks, tasks, metrics, range quantisers, backends, targets, engines and options.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
 from qbayes.cli.commands.inspect import Inspected
@@ -17,8 +17,8 @@ _FLOAT32_BYTES = 4
 
 
 def lower(
-    posterior: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that 'qbayes quantize' wrote.")],
-    out_file: Annotated[Path, typer.Option("--out", help="File for the program: model.qbayes.")],
+    posterior: Annotated[Path, Argument(metavar="DIR", help="Folder that 'qbayes quantize' wrote.")],
+    out_file: Annotated[Path, Option("--out", help="File for the program: model.qbayes.")],
     network: options.OwnNetwork = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,

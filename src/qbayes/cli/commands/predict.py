@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
 from qbayes.cli.console import note, out, plain_table, print_json
@@ -28,27 +28,25 @@ def predict(
     posterior: options.Model,
     inputs: Annotated[
         str,
-        typer.Argument(
-            metavar="INPUT", help="x.npy, data.npz (array x), x.csv, photo.png or task:NAME[:ROWS]."
-        ),
+        Argument(metavar="INPUT", help="x.npy, data.npz (array x), x.csv, photo.png or task:NAME[:ROWS]."),
     ],
     draws: options.Draws = 20,
     seed: options.NoiseSeed = 0,
     quantiles: Annotated[
-        str | None, typer.Option(help=f"Quantiles of a regression; by default {_QUANTILES}.")
+        str | None, Option(help=f"Quantiles of a regression; by default {_QUANTILES}.")
     ] = None,
     backend: options.BackendName = None,
     frozen_draws: Annotated[
-        int, typer.Option(help="Draws of Gaussian weights to keep packed: memory for speed, on a backend.")
+        int, Option(help="Draws of Gaussian weights to keep packed: memory for speed, on a backend.")
     ] = 0,
     pixels: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Raw inputs that stand for black and white in a picture.")
+        str, Option(metavar="LOW,HIGH", help="Raw inputs that stand for black and white in a picture.")
     ] = "0,255",
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
     device: options.Device = "auto",
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="File for the answers: .csv, .npz or .json.")
+        Path | None, Option("--out", help="File for the answers: .csv, .npz or .json.")
     ] = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
 from qbayes.cli.checkpoints import check_folder, checkpoint_in
@@ -32,30 +32,28 @@ _RECORDED = ("precision", "budget", "task", "seed", "sharpness", "seconds", "dev
     epochs="Passes over the training rows; 0 calibrates only.",
 )
 def quantize(
-    posterior: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a float posterior.")],
-    out: Annotated[Path, typer.Option(help="Folder for the quantised posterior; new or empty.")],
-    precision: Annotated[str | None, typer.Option(help="Bits of weights and activations: W4A4.")] = None,
-    weight: Annotated[int | None, typer.Option(help="Bits of the weights, 2 to 8.")] = None,
-    activation: Annotated[int | None, typer.Option(help="Bits of the activations, 2 to 8.")] = None,
+    posterior: Annotated[Path, Argument(metavar="DIR", help="Folder of a float posterior.")],
+    out: Annotated[Path, Option(help="Folder for the quantised posterior; new or empty.")],
+    precision: Annotated[str | None, Option(help="Bits of weights and activations: W4A4.")] = None,
+    weight: Annotated[int | None, Option(help="Bits of the weights, 2 to 8.")] = None,
+    activation: Annotated[int | None, Option(help="Bits of the activations, 2 to 8.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Option of the precision: weight_range=mse."),
+        Option("--set", metavar="KEY=VALUE", help="Option of the precision: weight_range=mse."),
     ] = None,
     override: Annotated[
         list[str] | None,
-        typer.Option(metavar="LAYERS:KEY=VALUE,…", help="What differs in some layers: 'logits:weight=8'."),
+        Option(metavar="LAYERS:KEY=VALUE,…", help="What differs in some layers: 'logits:weight=8'."),
     ] = None,
     mixed: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="bytes|bit-operations",
             help="Give each layer bits of its own, by its sensitivity, at the cost of --precision.",
         ),
     ] = None,
     tuning: Given = NOTHING,
-    task: Annotated[
-        str | None, typer.Option(help="Task to train on; by default the one it was fitted on.")
-    ] = None,
+    task: Annotated[str | None, Option(help="Task to train on; by default the one it was fitted on.")] = None,
     task_set: options.TaskSet = None,
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,

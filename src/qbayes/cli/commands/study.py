@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from qbayes.cli.console import TIME_IS_UP, check_choice, note, out, plain_table, print_json
 from qbayes.cli.options import AsJson, DataDir, Device, Quiet
@@ -19,12 +20,10 @@ if TYPE_CHECKING:
 study_app = typer.Typer(
     no_args_is_help=True, help="Studies: one run, the axes that vary, and a page that answers the question."
 )
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file, or the name of a shipped study.")]
-StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="Folder of the results; by default runs/NAME.")
-]
+File = Annotated[Path, Argument(metavar="FILE", help="A TOML file, or the name of a shipped study.")]
+StoreOption = Annotated[Path | None, Option("--store", help="Folder of the results; by default runs/NAME.")]
 StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", help="Folder of a study's results, or a CSV of them.")
+    Path, Argument(metavar="STORE", help="Folder of a study's results, or a CSV of them.")
 ]
 
 
@@ -32,23 +31,21 @@ StoreArgument = Annotated[
 def run(
     file: File,
     store: StoreOption = None,
-    executor: Annotated[str, typer.Option(help="local, or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once.")] = None,
+    executor: Annotated[str, Option(help="local, or ray.")] = "local",
+    address: Annotated[str | None, Option(help="Of a Ray cluster, for --executor ray.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Processes at once.")] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
-    stack: Annotated[
-        bool, typer.Option("--stack/--no-stack", help="Train small networks of one shape together.")
-    ] = True,
+    retry: Annotated[bool, Option("--retry", help="Try failed runs again.")] = False,
+    stack: Annotated[bool, Option(help="Train small networks of one shape together.")] = True,
     lenders: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="Another study's results: what it has is not done again; repeatable."),
+        Option("--from", help="Another study's results: what it has is not done again; repeatable."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so long; the same command goes on, to the same bits.")
+        float | None, Option(help="Stop after so long; the same command goes on, to the same bits.")
     ] = None,
-    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the page at the end.")] = True,
+    report: Annotated[bool, Option(help="Write the page at the end.")] = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -147,10 +144,9 @@ def status(store: StoreArgument, as_json: AsJson = False) -> None:
 def report(
     store: StoreArgument,
     folder: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for the page; by default STORE/report. A CSV needs it."),
+        Path | None, Option("--out", help="Folder for the page; by default STORE/report. A CSV needs it.")
     ] = None,
-    static: Annotated[bool, typer.Option("--static/--no-static", help="Figures as SVG and PDF too.")] = False,
+    static: Annotated[bool, Option(help="Figures as SVG and PDF too.")] = False,
 ) -> None:
     """Write the page of a study, finished or not: figures, claims, checks and the table.
 
@@ -165,7 +161,7 @@ def report(
 @study_app.command("compare")
 def compare(
     before: StoreArgument,
-    after: Annotated[Path, typer.Argument(metavar="STORE", help="The other one.")],
+    after: Annotated[Path, Argument(metavar="STORE", help="The other one.")],
     as_json: AsJson = False,
 ) -> None:
     """What moved between two stores (or published tables), run by run, with intervals.
