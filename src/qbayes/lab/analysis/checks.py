@@ -89,7 +89,7 @@ def check(title: str) -> Callable[[Callable[[Study], Finding]], Callable[[Study]
     return enter
 
 
-def listed(names: Sequence[str]) -> str:
+def list_some(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
     return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
@@ -119,7 +119,8 @@ def check_all(frame: Frame) -> list[Check]:
 
 def _make(id: str, title: str, finding: Finding) -> Check:
     warning, culprits, looked_at = finding
-    return Check(id, title, not culprits, f"{warning}: {listed(culprits)}." if culprits else f"{looked_at}.")
+    found = f"{warning}: {list_some(culprits)}." if culprits else f"{looked_at}."
+    return Check(id, title, not culprits, found)
 
 
 @check("seeds enough for a spread")
@@ -275,7 +276,7 @@ def _splits(study: Study) -> Finding:
 def _finite(study: Study) -> Finding:
     scores = sorted(filter(is_score, study.frame.columns()))
     found = ((row, _not_finite(row, scores)) for row in study.frame.rows)
-    bad = sorted(f"{one_run(row)} ({listed(names)})" for row, names in found if names)
+    bad = sorted(f"{one_run(row)} ({list_some(names)})" for row, names in found if names)
     warning = "Means with scores that are not finite say nothing about the other runs"
     return warning, bad, "Every score is a finite number"
 

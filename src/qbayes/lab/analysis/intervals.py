@@ -205,7 +205,7 @@ def contrast(
     """Mean of ``first`` less mean of ``second``, which nothing pairs (Welch); ``rows`` are their errors."""
     one, two = estimate(first, rows[0]), estimate(second, rows[1])
     value, runs, splits = one.value - two.value, one.runs + two.runs, one.splits or two.splits
-    together = combined(rows)
+    together = combine(rows)
     if min(one.freedom, two.freedom) <= 0:
         return Estimate(value, 0.0, 0, runs, together, False)
     variances = np.array([one.se_runs**2, two.se_runs**2])
@@ -215,7 +215,7 @@ def contrast(
     return Estimate(value, math.sqrt(total), freedom, runs, None if splits else together, splits)
 
 
-def combined(errors: Iterable[float | None]) -> float | None:
+def combine(errors: Iterable[float | None]) -> float | None:
     """The error of a sum or difference whose parts share their test rows; None where one is not known.
 
     Errors of losses on the same rows go together, which makes a difference of them surer than the root of

@@ -138,10 +138,10 @@ def _rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool)
 
 
 def _resample(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
-    return resampled_error(frame, [(pair.float, pair.quantised) for pair in pairs], metric, relative)
+    return resample_error(frame, [(pair.float, pair.quantised) for pair in pairs], metric, relative)
 
 
-def resampled_error(
+def resample_error(
     frame: Frame, runs: Sequence[tuple[Row, Row]], metric: str, relative: bool
 ) -> float | None:
     """By the same test rows for both runs of each pair; None where not all of them kept their details."""

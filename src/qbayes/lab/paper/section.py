@@ -5,10 +5,10 @@ from html import escape
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.paper.claims import JUDGED, Line, Verdict, judge_all
-from qbayes.lab.paper.judge.judgement import signed
+from qbayes.lab.paper.judge.judgement import with_sign
 from qbayes.lab.report.charts.chart import FIGURES, Plate
 from qbayes.lab.report.page.section import MOST_LINES, Section, register_section, table_html
-from qbayes.lab.report.page.text import listed_ids
+from qbayes.lab.report.page.text import list_ids
 from qbayes.lab.study.store.table import csv_text
 
 MARKS = {
@@ -64,15 +64,15 @@ def _answer(of_word: Mapping[str, Sequence[str]]) -> list[str]:
     holds, not_so, equal, unclear = (of_word[word] for word in JUDGED)
     sentences: list[str] = []
     if holds:
-        sentences.append(f"By this study's numbers {listed_ids(holds)} hold{'s' if len(holds) == 1 else ''}.")
+        sentences.append(f"By this study's numbers {list_ids(holds)} hold{'s' if len(holds) == 1 else ''}.")
     if not_so:
-        sentences.append(f"{listed_ids(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
+        sentences.append(f"{list_ids(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
     if equal:
-        sentences.append(f"For {listed_ids(equal)} there is no difference that matters.")
+        sentences.append(f"For {list_ids(equal)} there is no difference that matters.")
     if not sentences:
         sentences.append("There is not enough data to judge any of the claims.")
     elif unclear:
-        sentences.append(f"For {listed_ids(unclear)} there is not enough data.")
+        sentences.append(f"For {list_ids(unclear)} there is not enough data.")
     return sentences
 
 
@@ -121,6 +121,6 @@ def _comparisons(lines: Sequence[Line]) -> str:
 
 
 def _comparison(line: Line) -> list[str]:
-    ends = "" if line.low is None or line.high is None else f"{signed(line.low)} … {signed(line.high)}"
-    cells = [line.subject, line.quantity, signed(line.value), ends, line.unit, COVERS[line.covers]]
+    ends = "" if line.low is None or line.high is None else f"{with_sign(line.low)} … {with_sign(line.high)}"
+    cells = [line.subject, line.quantity, with_sign(line.value), ends, line.unit, COVERS[line.covers]]
     return [*cells, line.limit, OUTCOMES[line.outcome], str(line.runs)]

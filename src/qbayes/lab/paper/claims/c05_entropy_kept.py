@@ -3,7 +3,7 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import POINTWISE, Cell, has_collapsed, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.margins import NEARLY, change, loss_of, margin
 
 CLAIM = (
@@ -35,7 +35,7 @@ def judge(frame: Frame) -> Verdict:
     return conclude(
         "C5",
         CLAIM,
-        judged([*bayesian, *falling]),
+        judge_each([*bayesian, *falling]),
         figure="detection",
         missing=missing,
         note=f"{left_out} precisions with collapsed runs are left out." if left_out else "",

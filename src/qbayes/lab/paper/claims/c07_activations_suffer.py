@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, by_method, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.losses import apart, mean_loss, mean_rows, unit_of
 from qbayes.lab.paper.judge.margins import main_margin
 
@@ -37,7 +37,7 @@ def judge(frame: Frame) -> Verdict:
     for side, name in MOST_SENSITIVE.items():
         missing += [] if most[side] else [f"{name} and another method over {side} bits below 7"]
     comparisons = [*sides, *most["weight"], *most["activation"]]
-    return conclude("C7", CLAIM, judged(comparisons), figure="weight_bits", missing=missing)
+    return conclude("C7", CLAIM, judge_each(comparisons), figure="weight_bits", missing=missing)
 
 
 def _sides(frame: Frame, cells: list[Cell]) -> list[Comparison]:

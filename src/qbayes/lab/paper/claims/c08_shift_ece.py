@@ -5,7 +5,7 @@ from qbayes.lab.analysis.intervals import estimate
 from qbayes.lab.analysis.pairs import between
 from qbayes.lab.analysis.run_groups import Cell, beside_pointwise, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.margins import SHIFTS, level_margin, rises
 
 CLAIM = "Under shift, ECE rises less for Bayesian methods than for pointwise networks, also at A7W8"
@@ -26,7 +26,7 @@ def judge(frame: Frame) -> Verdict:
         for one in _compare(pointwise[0], bayesian[0])
     }
     wanted = "W8A7 and float runs of pointwise and of a Bayesian method with scores under shift"
-    return conclude("C8", CLAIM, judged(list(comparisons.values())), figure="shifts", wanted=wanted)
+    return conclude("C8", CLAIM, judge_each(list(comparisons.values())), figure="shifts", wanted=wanted)
 
 
 def _compare(pointwise: Cell, bayesian: Cell) -> list[Comparison]:

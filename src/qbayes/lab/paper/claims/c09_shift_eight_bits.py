@@ -3,7 +3,7 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.margins import NEARLY, SHIFTS, in_units, level_change, level_margin
 from qbayes.metrics.scores import metric as metric_named
 
@@ -21,7 +21,7 @@ def judge(frame: Frame) -> Verdict:
     cells = [cell for cell in preferred(frame) if cell.bits == "W8A7"]
     comparisons = [one for cell in cells for one in _compare(frame, cell)]
     wanted = "W8A7 runs and their float runs with scores under shift"
-    return conclude("C9", CLAIM, judged(comparisons), figure="shifts", wanted=wanted)
+    return conclude("C9", CLAIM, judge_each(comparisons), figure="shifts", wanted=wanted)
 
 
 def _compare(frame: Frame, cell: Cell) -> list[Comparison]:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import combined, estimate
-from qbayes.lab.analysis.pairs import between, overlap, resampled_error, rows_term
+from qbayes.lab.analysis.intervals import combine, estimate
+from qbayes.lab.analysis.pairs import between, overlap, resample_error, rows_term
 from qbayes.lab.analysis.run_groups import Cell, has_collapsed, option, preferred
 from qbayes.lab.paper.claims.c03_mask_collapse import rounds_masks
 from qbayes.lab.paper.judge.conclude import conclude
@@ -20,7 +20,7 @@ from qbayes.lab.paper.judge.judgement import (
     Comparison,
     Line,
     Verdict,
-    judged,
+    judge_each,
     line,
 )
 from qbayes.lab.paper.judge.margins import RELATIVE, in_units, margin_of
@@ -45,7 +45,7 @@ def judge(frame: Frame) -> Verdict:
     """
     cells = preferred(frame, _ablation)
     masks, fewer = _mask_pairs(cells), _fewer_pairs(cells)
-    lines = judged([found for pair in masks for found in _scores(frame, *pair)])
+    lines = judge_each([found for pair in masks for found in _scores(frame, *pair)])
     lines += [found for pair in fewer for found in _any_worse(_scores(frame, *pair))]
     missing = [] if masks else ["mcd runs with mask=exact and mask=product at the same bits"]
     missing += [] if fewer else ["bbb runs with fewer bits of ε (noise) or σ (sigma) than of the weights"]
@@ -149,7 +149,7 @@ def _rows(frame: Frame, one: Cell, other: Cell, name: str) -> float | None:
     """The error of their difference over test rows: resampled where details were kept for all."""
     after, before = ({pair.unit: pair.quantised for pair in cell.pairs} for cell in (one, other))
     runs = [(before[which], after[which]) for which in after if which in before]
-    resampled = resampled_error(frame, runs, name, relative=name in RELATIVE)
-    return resampled or combined(
+    resampled = resample_error(frame, runs, name, relative=name in RELATIVE)
+    return resampled or combine(
         rows_term(frame, cell.pairs, name, relative=name in RELATIVE) for cell in (one, other)
     )

@@ -9,7 +9,7 @@ from qbayes.lab.analysis.intervals import Unit, contrast, shared_means
 from qbayes.lab.analysis.pairs import rows_term, score
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.losses import mean_of
 
 CLAIM = "Complex networks (ResNet) suffer more from few bits than simple ones (LeNet)"
@@ -40,7 +40,7 @@ def judge(frame: Frame) -> Verdict:
     wanted = f"runs of {SIMPLE} and of {COMPLEX} by one method at the same bits, {MOST_BITS} or fewer"
     confounded = "The two networks are on different data, which the claim does not tell apart."
     note = confounded if comparisons and not on_one_task else ""
-    return conclude("C12", CLAIM, judged(comparisons), figure="equal_bits", wanted=wanted, note=note)
+    return conclude("C12", CLAIM, judge_each(comparisons), figure="equal_bits", wanted=wanted, note=note)
 
 
 Group = tuple[str, ...]

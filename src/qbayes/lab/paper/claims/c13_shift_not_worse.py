@@ -3,7 +3,7 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.margins import NEARLY, SHIFTS, in_units, level_change, level_margin
 
 CLAIM = "Under shift, entropy and ECE do not get worse at 8 bits (ours, not the paper's)"
@@ -21,7 +21,7 @@ def judge(frame: Frame) -> Verdict:
     cells = [cell for cell in preferred(frame) if cell.bits in BITS]
     comparisons = [one for cell in cells for one in _compare(frame, cell)]
     wanted = "runs at W8A8 or W8A7 and their float runs with scores under shift"
-    return conclude("C13", CLAIM, judged(comparisons), figure="shifts", wanted=wanted)
+    return conclude("C13", CLAIM, judge_each(comparisons), figure="shifts", wanted=wanted)
 
 
 def _compare(frame: Frame, cell: Cell) -> list[Comparison]:

@@ -21,7 +21,7 @@ A method's verdict is the same, of the lines that are about it.
 import math
 from collections.abc import Iterable, Sequence
 
-from qbayes.lab.analysis.checks import listed
+from qbayes.lab.analysis.checks import list_some
 from qbayes.lab.analysis.intervals import LEVEL
 from qbayes.lab.paper.judge.judgement import NEVER, Judged, Line, Outcome, Verdict
 
@@ -76,7 +76,7 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
         return "does not hold", against + equal
     if lacking:
         shown = f" {_summarize(table)}" if table else ""
-        return "not enough data", f"Missing: {listed(lacking)}.{shown}"
+        return "not enough data", f"Missing: {list_some(lacking)}.{shown}"
     if not table:
         return "not enough data", "There is nothing to compare."
     if by["no"]:

@@ -143,11 +143,12 @@ class Line:
     @property
     def text(self) -> str:
         """``mnist lenet mcd W8A7: error +0.05 points [−0.02, +0.12]``."""
-        ends = "" if self.low is None or self.high is None else f" [{signed(self.low)}, {signed(self.high)}]"
-        return f"{self.subject}: {self.quantity} {signed(self.value)} {self.unit}".rstrip() + ends
+        low, high = self.low, self.high
+        ends = "" if low is None or high is None else f" [{with_sign(low)}, {with_sign(high)}]"
+        return f"{self.subject}: {self.quantity} {with_sign(self.value)} {self.unit}".rstrip() + ends
 
 
-def signed(value: float) -> str:
+def with_sign(value: float) -> str:
     """With its sign and three digits; a true minus."""
     return "not a number" if math.isnan(value) else f"{value:+.3g}".replace("-", "−").replace("inf", "∞")
 
@@ -190,7 +191,7 @@ class Comparison:
     rule: Rule
 
 
-def judged(comparisons: Sequence[Comparison]) -> list[Line]:
+def judge_each(comparisons: Sequence[Comparison]) -> list[Line]:
     """The comparisons as lines, each judged by its own interval."""
     return [line(one, one.rule.chances(one.found)) for one in comparisons]
 

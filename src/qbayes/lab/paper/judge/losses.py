@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Estimate, Share, Unit, combined, estimate, shared_means
+from qbayes.lab.analysis.intervals import Estimate, Share, Unit, combine, estimate, shared_means
 from qbayes.lab.analysis.pairs import Pair, between, overlap, rows_term
 from qbayes.lab.analysis.run_groups import Cell, has_collapsed
 from qbayes.lab.paper.judge.judgement import NEVER, Above, Chances, Comparison, Line, line
@@ -61,7 +61,7 @@ def apart(
 ) -> Estimate | None:
     """``first − second`` of the same runs; None where they share none."""
     values = between(first, second)
-    return estimate(values, combined(rows), overlap(cell.pairs)) if values else None
+    return estimate(values, combine(rows), overlap(cell.pairs)) if values else None
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def _splits(frame: Frame, axis: str) -> bool:
     return False
 
 
-def chosen_runs(frame: Frame, group: Group) -> dict[str, dict[str, Row]]:
+def choose_runs(frame: Frame, group: Group) -> dict[str, dict[str, Row]]:
     """By precision and method, the run of the lowest seed and fold that kept its rows."""
     names = [next((name for name in names if name in group.bits), None) for names in WANTED]
     found = {

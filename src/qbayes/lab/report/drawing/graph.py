@@ -14,7 +14,7 @@ from qbayes.integer.ops import Mask, Op, Weighted
 from qbayes.integer.ops.fields import lengths_text
 from qbayes.integer.program.program import Program
 from qbayes.lab.report.drawing.layout import MARGIN, Layout, Node
-from qbayes.lab.report.drawing.svg import INK, QUIET, Sheet, shortened, text_width
+from qbayes.lab.report.drawing.svg import INK, QUIET, Sheet, shorten, text_width
 
 WEIGHT, NOISE, ACTIVATION, SUM = "#cfe0fc", "#fbd9b5", "#cdebd0", "#e4e7eb"
 ONCE, EVERY_DRAW, TERMINAL = "#ffffff", "#fff7e8", "#f1f4f8"
@@ -77,7 +77,7 @@ class _Drawing:
         return [*made.values(), *ends, *constant]
 
     def _node(self, place: Place, sources: list[Node]) -> Node:
-        words = max(text_width(shortened(place.label, _LONGEST), 12.5), text_width(place.detail, 11))
+        words = max(text_width(shorten(place.label, _LONGEST), 12.5), text_width(place.detail, 11))
         node = Node(place.label, sources, max(150.0, words + 28), node_height(place), panel_width(place.op))
         self.places[node] = place
         return node
@@ -102,7 +102,7 @@ class _Drawing:
             f"W{bits[0]}A{bits[1]}" if all(isinstance(one, int) for one in bits) else "",
             f"{len(program.members)} members" if len(program.members) > 1 else "",
         ]
-        return " · ".join(shortened(part, _LONGEST) for part in parts if part)
+        return " · ".join(shorten(part, _LONGEST) for part in parts if part)
 
     def _heading(self) -> float:
         """Title and legend; returns where the longest line ends."""
@@ -128,7 +128,7 @@ class _Drawing:
         self.sheet.box(left, node.y, node.width, height, **shape)
         # the output's chip covers the lower edge.
         middle = node.y + height / 2 - (3 if place.quantised else 0)
-        name = shortened(place.label, _LONGEST)
+        name = shorten(place.label, _LONGEST)
         self.sheet.text(node.x, middle - 8, name, size=12.5, bold=True)
         self.sheet.text(node.x, middle + 9, place.detail, size=11, fill=QUIET)
         if isinstance(place.op, Weighted):

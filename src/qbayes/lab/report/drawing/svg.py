@@ -83,7 +83,7 @@ def text_width(words: str, size: float = 12) -> float:
     return _WIDE * size * len(words)
 
 
-def shortened(words: str, most: int) -> str:
+def shorten(words: str, most: int) -> str:
     """The words with their middle left out where they are longer than ``most`` characters."""
     if len(words) <= most:
         return words

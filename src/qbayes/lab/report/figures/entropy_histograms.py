@@ -6,7 +6,7 @@ import numpy as np
 
 from qbayes.lab.analysis.frame import Frame, Row
 from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
-from qbayes.lab.report.charts.groups import Group, chosen_runs, groups_of
+from qbayes.lab.report.charts.groups import Group, choose_runs, groups_of
 from qbayes.lab.report.charts.points import label_of
 
 BINS = 30
@@ -31,7 +31,7 @@ class EntropyHistograms(Figure):
         return [
             chart
             for group in groups_of(frame)
-            for precision, runs in chosen_runs(frame, group).items()
+            for precision, runs in choose_runs(frame, group).items()
             for method, row in runs.items()
             for chart in _chart(frame, group, precision, method, row)
         ]

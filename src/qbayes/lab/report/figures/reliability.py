@@ -10,7 +10,7 @@ import numpy as np
 
 from qbayes.lab.analysis.frame import Frame, Row
 from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
-from qbayes.lab.report.charts.groups import Group, chosen_runs, groups_of
+from qbayes.lab.report.charts.groups import Group, choose_runs, groups_of
 from qbayes.lab.report.charts.points import label_of
 from qbayes.metrics.row_errors import BINS, bin_of
 
@@ -36,7 +36,7 @@ class Reliability(Figure):
         return [
             chart
             for group in groups_of(frame)
-            for precision, runs in chosen_runs(frame, group).items()
+            for precision, runs in choose_runs(frame, group).items()
             for chart in _chart(frame, group, precision, runs)
         ]
 
@@ -60,7 +60,7 @@ def _series(frame: Frame, method: str, row: Row) -> Series | None:
         return None
     confidence = np.asarray(details["confidence"], dtype=np.float64)
     correct = np.asarray(details["correct"], dtype=np.float64)
-    sizes, sure, right = binned(confidence, correct)
+    sizes, sure, right = bin_rows(confidence, correct)
     kept = np.flatnonzero(sizes >= LEAST_ROWS)
     return Series(
         label_of(method),
@@ -72,7 +72,7 @@ def _series(frame: Frame, method: str, row: Row) -> Series | None:
     )
 
 
-def binned(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def bin_rows(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, mean confidence and accuracy of each bin ((k − 1)/10, k/10]; empty bins have no rows."""
     place = bin_of(confidence)
     sizes = np.bincount(place, minlength=BINS)

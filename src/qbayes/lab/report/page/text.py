@@ -53,12 +53,12 @@ def verdict(sections: Sequence[Section], checks: Sequence[Check]) -> str:
     items = "".join(f"<li><b>{number}</b><span>{words}</span></li>" for words, number in tally.items())
     answer = [sentence for section in sections for sentence in section.answer]
     if failed:
-        checked = f"check{'' if len(failed) == 1 else 's'} {listed_ids(failed)}"
+        checked = f"check{'' if len(failed) == 1 else 's'} {list_ids(failed)}"
         answer.append(f"Read {checked} before you believe any of it.")
     return f'<p class="answer">{escape(" ".join(answer))}</p>\n<ul class="tally">{items}</ul>'
 
 
-def listed_ids(ids: Sequence[str]) -> str:
+def list_ids(ids: Sequence[str]) -> str:
     """``C1, C2 and C3``."""
     return ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
 

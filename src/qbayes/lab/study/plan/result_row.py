@@ -82,7 +82,7 @@ def identity(run: Mapping[str, Any]) -> Row:
     return {**shared, **bits, "training": trained, "backend": backend}
 
 
-def measured_row(
+def make_row(
     run: Mapping[str, Any],
     found: Scores,
     task: Task,

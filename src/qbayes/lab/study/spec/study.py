@@ -146,7 +146,7 @@ def _check_known(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -
             raise BadInput(f"{where} must hold known keys only", f"'{key}'", nearest(key, known))
 
 
-def shipped() -> dict[str, Path]:
+def builtin_studies() -> dict[str, Path]:
     """The file of every study that is there."""
     return {path.stem: path for place in _PLACES if place.is_dir() for path in sorted(place.glob("*.toml"))}
 
@@ -156,7 +156,7 @@ def study_file(name: str | Path) -> Path:
     path = Path(name)
     if path.suffix or len(path.parts) != 1 or os.path.exists(path):
         return path
-    known = shipped()
+    known = builtin_studies()
     if path.name not in known:
         raise unknown_name("study", path.name, known)
     return known[path.name]

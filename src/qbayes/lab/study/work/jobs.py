@@ -17,7 +17,7 @@ from torch import Tensor
 from qbayes.errors import QbayesError, RunFailed
 from qbayes.integer.posterior import ProgramPosterior, load
 from qbayes.integer.program.program import Program
-from qbayes.lab.study.plan.result_row import measured_row
+from qbayes.lab.study.plan.result_row import make_row
 from qbayes.lab.study.plan.stacks import stack_job
 from qbayes.lab.study.plan.stages import answers_in_float, evaluate_values, method_and_budget
 from qbayes.lab.study.plan.tasks import make_network
@@ -231,7 +231,7 @@ class Answers(_Work):
         settings = {name: values[name] for name in _SCORED_BY if name in values}
         found = evaluate(posterior, task, values["draws"], values["seed"], each_row=each, **settings)
         deployed = self.in_float if answers_in_float(run) else self.program
-        row = measured_row(run, found, task, deployed, posterior)
+        row = make_row(run, found, task, deployed, posterior)
         rows = {name: values.contiguous() for name, values in each.items()}
         write_atomically(folder / ROWS, save_tensors(rows))
         write_atomically(folder / ROW, canonical(row).encode())
