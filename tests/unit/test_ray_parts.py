@@ -16,9 +16,8 @@ from qbayes.errors import BadFile, BadInput
 from qbayes.lab.study.executors import ray_store
 from qbayes.lab.study.executors.base import Conditions
 from qbayes.lab.study.executors.ray import Ray
-from qbayes.lab.study.executors.ray_cluster import Share, connect, device_on, share_for
+from qbayes.lab.study.executors.ray_cluster import Share, connect, device_on, share_for, work
 from qbayes.lab.study.executors.ray_store import Beacon, claimed, pack, sees, stages_of, unpack
-from qbayes.lab.study.executors.ray_task import work
 from qbayes.lab.study.store.store import Store
 from qbayes.provenance import versions
 

@@ -172,7 +172,7 @@ def _task() -> Any:
         import sys
 
         sys.path.extend(path for path in paths if path not in sys.path and os.path.isdir(path))
-        from qbayes.lab.study.executors.ray_task import work
+        from qbayes.lab.study.executors.ray_cluster import work
 
         return work(order, sent)
 
