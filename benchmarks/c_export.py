@@ -22,8 +22,8 @@ from qbayes.export.c.selftest import record
 from qbayes.export.targets.c import CTarget
 from qbayes.integer.posterior import load
 from qbayes.integer.program import Program
+from qbayes.lab.bench.measure import Run, interleaved, stopwatch
 from qbayes.lab.bench.subjects import make_subject
-from qbayes.lab.bench.timing import Run, interleaved, stopwatch
 from qbayes.quant.precision import Precision
 
 CASES = [

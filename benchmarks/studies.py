@@ -18,8 +18,7 @@ from typing import Any
 from qbayes.lab.study.plan.plan import make_plan
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.run import run_study
-from qbayes.lab.study.spec.builtin import study_file
-from qbayes.lab.study.spec.study import Study
+from qbayes.lab.study.spec.study import Study, study_file
 from qbayes.lab.study.store.keys import STAGES
 from qbayes.lab.study.store.store import Store
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qbayes.lab.study.plan.choice import candidate_run, candidates, is_open
 from qbayes.lab.study.plan.result_row import identity
+from qbayes.lab.study.plan.runs import candidate_run, candidates, is_open
 from qbayes.lab.study.spec.grid import Point
 from qbayes.lab.study.spec.sections import named
 from qbayes.lab.study.spec.study import Study

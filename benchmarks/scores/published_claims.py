@@ -5,8 +5,8 @@ from functools import lru_cache
 
 from published_numbers import Lines, Missing, Studies, table
 
-from qbayes.lab.analysis.caveats import caveats
 from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.analysis.pairs import caveats
 from qbayes.lab.paper.claims import OF_DIFFERENCES, Verdict, judge_all
 
 # Those that the rows of a page can speak to; the others are about other tasks.

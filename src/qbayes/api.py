@@ -7,8 +7,7 @@ from torch import nn
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError, RunFailed
 from qbayes.integer.posterior import ProgramPosterior, load
 from qbayes.integer.program import Program
-from qbayes.lab.study.results import results
-from qbayes.lab.study.run import run_study
+from qbayes.lab.study.run import results, run_study
 from qbayes.lab.study.spec.study import Study
 from qbayes.methods import Method
 from qbayes.methods import make_method as method

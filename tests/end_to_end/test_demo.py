@@ -9,7 +9,7 @@ import pytest
 from qbayes.cli.demo import STUDIES, losses
 from qbayes.cli.demo_figure import Panel, draw
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.study.spec.builtin import study_file
+from qbayes.lab.study.spec.study import study_file
 
 Cli = Callable[..., Any]
 

@@ -16,7 +16,7 @@ import torch
 import needs
 import qbayes as qb
 from end_to_end.pages import Visit, served
-from qbayes.cli.page_inputs import read_for_page
+from qbayes.cli.commands.export import read_for_page
 from qbayes.export import make_target
 from qbayes.export.web.runtime_files import is_vendored
 

@@ -14,7 +14,7 @@ from qbayes.lab.analysis.checks import check_all
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.pairs import paired
 from qbayes.lab.paper.claims import judge_all
-from qbayes.lab.report.charts.figure import draw_all
+from qbayes.lab.report.charts.chart import draw_all
 from qbayes.lab.report.page.data import table
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store.table import ORIGIN, read_table

@@ -26,7 +26,7 @@ from qbayes.export.float_onnx import float_model, float_noise_sites
 from qbayes.export.onnx import Options, export_onnx, noise_feeds, open_exported
 from qbayes.integer.arithmetic.epsilon_table import epsilon_codes
 from qbayes.integer.posterior import ProgramPosterior
-from qbayes.lab.study.spec.builtin import study_file
+from qbayes.lab.study.spec.study import study_file
 from qbayes.metrics.scores import is_score
 from zoo.refused import REFUSED
 from zoo.tasks import TASKS, ZOO

@@ -17,7 +17,7 @@ from qbayes import api
 from qbayes.export.base import TARGETS, Target
 from qbayes.integer.backends.base import Backend
 from qbayes.integer.ops.base import Op
-from qbayes.lab.report.charts.figure import Figure
+from qbayes.lab.report.charts.chart import Figure
 from qbayes.lab.study.executors.base import Executor
 from qbayes.methods import METHODS
 from qbayes.networks import NETWORKS

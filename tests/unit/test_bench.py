@@ -14,18 +14,24 @@ from qbayes.cli import main
 from qbayes.errors import BadInput
 from qbayes.integer.posterior import load
 from qbayes.integer.proof.verify import verify
-from qbayes.lab.bench.baseline_loop import PlainLoop
 from qbayes.lab.bench.engines.base import ENGINES
+from qbayes.lab.bench.engines.posteriors import PlainLoop
 from qbayes.lab.bench.figure import draw
-from qbayes.lab.bench.memory import Memory
-from qbayes.lab.bench.record import cell_record, document
-from qbayes.lab.bench.report import cell_lines, size_line, verdicts
+from qbayes.lab.bench.measure import (
+    Memory,
+    Roofline,
+    Size,
+    Times,
+    affordable_draws,
+    burst,
+    interleaved,
+    measure_size,
+    operations,
+)
+from qbayes.lab.bench.report import cell_lines, cell_record, document, size_line, verdicts
 from qbayes.lab.bench.result import Cell, Row
-from qbayes.lab.bench.roofline import Roofline, operations
-from qbayes.lab.bench.size import Size, measure_size
 from qbayes.lab.bench.speed import Settings, measure, measure_all
 from qbayes.lab.bench.subjects import METHODS, NETWORKS, make_subject
-from qbayes.lab.bench.timing import Times, affordable_draws, burst, interleaved
 from qbayes.posterior.sites import Mask
 from qbayes.quant.precision import Precision
 

@@ -16,7 +16,7 @@ import needs
 from handmade.threads import one_thread  # noqa: F401  (a fixture of every test here)
 from qbayes.errors import RunFailed
 from qbayes.lab.bench.engines.base import ENGINES
-from qbayes.lab.bench.roofline import FLOAT
+from qbayes.lab.bench.measure import FLOAT
 from qbayes.lab.bench.speed import Settings, measure
 from qbayes.lab.bench.subjects import make_subject
 from qbayes.lab.bench.worker import Failed, Job, Worker, open_job

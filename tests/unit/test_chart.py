@@ -21,13 +21,21 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from qbayes.cli.demo_figure import COLOURS
 from qbayes.errors import BadInput
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import STYLES, Beyond, Chart, Series, csv_text, rounded, styles_of
-from qbayes.lab.report.charts.figure import Figure, Plate, chart_name
-from qbayes.lab.report.charts.static import paint, sheets, write_static
-from qbayes.lab.report.charts.static_marks import PAINTERS
+from qbayes.lab.report.charts.chart import (
+    STYLES,
+    Beyond,
+    Chart,
+    Figure,
+    Plate,
+    Series,
+    chart_name,
+    csv_of,
+    rounded,
+    styles_of,
+)
+from qbayes.lab.report.charts.static import PAINTERS, paint, sheets, write_static
 from qbayes.lab.report.page.data import script_safe, table
-from qbayes.lab.report.page.text import duration
-from qbayes.lab.report.page.toml import toml_text
+from qbayes.lab.report.page.text import duration, toml_text
 
 LINE = Series(
     "MC dropout", "mcd", ("float", "8"), (1.25, 2.5), (1.0, 2.0), (1.5, 3.0), ("3 seeds", "2 seeds")
@@ -64,7 +72,7 @@ class Shown(Figure):
 def test_csv_holds_every_number_and_what_was_chosen() -> None:
     first = chart(choices={"task": 'a "quoted", task', "metric": "error"})
     second = chart(choices={"task": "b"})
-    read = list(csv.DictReader(io.StringIO(csv_text([first, second]))))
+    read = list(csv.DictReader(io.StringIO(csv_of([first, second]))))
     assert len(read) == 4
     assert [(line["task"], line["metric"], line["x"]) for line in read] == [
         ('a "quoted", task', "error", "float"),
@@ -109,7 +117,7 @@ def test_what_is_not_finite_is_in_the_csv_the_json_and_the_note() -> None:
     data = json.loads(json.dumps(made.to_json(), allow_nan=False))
     assert data["note"] == made.notes
     assert data["series"][0]["beyond"] == [{"x": "8", "y": "inf", "label": "3 seeds, 1 not finite"}]
-    read = list(csv.DictReader(io.StringIO(csv_text([made]))))
+    read = list(csv.DictReader(io.StringIO(csv_of([made]))))
     assert [(line["x"], float(line["y"])) for line in read] == [("float", 1.5), ("8", math.inf)]
     assert [Beyond(1.0, y).sign for y in (math.inf, -math.inf, math.nan)] == ["∞", "−∞", "NaN"]
 

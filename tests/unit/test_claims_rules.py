@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qbayes.lab.analysis.caveats import caveats
 from qbayes.lab.analysis.intervals import Estimate, Share, estimate
+from qbayes.lab.analysis.pairs import caveats
 from qbayes.lab.analysis.run_groups import preferred
 from qbayes.lab.paper.claims import Line, judge_all, judges
 from qbayes.lab.paper.judge.conclude import caveats_of, conclude, decide, refuted, together
-from qbayes.lab.paper.judge.judgement import Comparison, judged
+from qbayes.lab.paper.judge.judgement import Above, AtMost, Comparison, Within, judge_each
 from qbayes.lab.paper.judge.margins import margin, margin_of
-from qbayes.lab.paper.judge.rules import Above, AtMost, Within
 from study_rows import Made, classified, regressed, row, study
 
 HOLDS, FAILS, OPEN, EQUAL = "holds", "does not hold", "not enough data", "no difference that matters"
@@ -29,7 +28,9 @@ def spread(value: float, half: float) -> Estimate:
 def lines(*found: tuple[float, float], rule: Any = None, method: str = "mcd") -> list[Line]:
     """Lines of as many subjects with these values and half widths."""
     rule = Above(0.0, tie=1.0) if rule is None else rule
-    return judged([Comparison(f"s{n}", method, "q", "", spread(*one), rule) for n, one in enumerate(found)])
+    return judge_each(
+        [Comparison(f"s{n}", method, "q", "", spread(*one), rule) for n, one in enumerate(found)]
+    )
 
 
 def verdict(some: list[Line]) -> str:
@@ -136,7 +137,7 @@ def test_claims_are_seldom_refuted_by_chance(each: int, seeds: int) -> None:
     for _ in range(studies):
         noise = generator.normal(1.0, 2.0, (each, seeds))
         found = [estimate({(None, seed): x for seed, x in enumerate(some)}) for some in noise.tolist()]
-        wrong += refuted(judged([Comparison("s", "mcd", "q", "", one, AtMost(1.0)) for one in found]))
+        wrong += refuted(judge_each([Comparison("s", "mcd", "q", "", one, AtMost(1.0)) for one in found]))
     assert wrong / studies <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / studies)
 
 
@@ -215,7 +216,7 @@ def test_rows_that_intervals_lack_are_counted() -> None:
     assert caveats_of(some) == (
         "The test rows are not in the intervals of 1 of 1 comparison: the rows of results do not say them.",
     )
-    share = judged([Comparison("s", "mcd", "q", "%", Share(0, 6), Above(50.0))])
+    share = judge_each([Comparison("s", "mcd", "q", "%", Share(0, 6), Above(50.0))])
     assert caveats_of(share) == ()
 
 

@@ -16,7 +16,7 @@ from qbayes.lab.report.charts.groups import groups_of
 from qbayes.lab.report.charts.points import Point, Repeats
 from qbayes.lab.report.figures import FIGURES, draw_all
 from qbayes.lab.report.figures.pareto import front
-from qbayes.lab.report.figures.reliability import binned
+from qbayes.lab.report.figures.reliability import bin_rows
 from qbayes.metrics.classification import ece
 from qbayes.tasks.shifts import LEVELS
 from report_frames import (
@@ -212,13 +212,13 @@ def test_points_that_lack_folds_are_left_out_and_named() -> None:
 def test_a_mean_that_several_figures_show_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a report of many runs takes minutes: every figure would read all rows for every score."""
     made: Counter[tuple[object, ...]] = Counter()
-    make = Repeats._made  # pyright: ignore[reportPrivateUsage]
+    make = Repeats._make  # pyright: ignore[reportPrivateUsage]
 
     def counted(repeats: Repeats, column: str, scale: float) -> Point | None:
         made[tuple(row["run"] for row in repeats.rows), column, scale] += 1
         return make(repeats, column, scale)
 
-    monkeypatch.setattr(Repeats, "_made", counted)
+    monkeypatch.setattr(Repeats, "_make", counted)
     frame = frame_of(image_rows())
     assert len(draw_all(frame)) > 5
     assert set(made.values()) == {1}
@@ -353,7 +353,7 @@ def test_the_gaps_of_a_reliability_diagram_add_up_to_the_ece(rows: list[tuple[fl
 
     sure = np.array([0.5 + confidence / 2 for confidence, _ in rows])
     right = np.array([correct for _, correct in rows], dtype=float)
-    sizes, confidence, accuracy = binned(sure, right)
+    sizes, confidence, accuracy = bin_rows(sure, right)
     probabilities = torch.tensor(np.stack([sure, 1 - sure], 1))
     labels = torch.tensor(np.where(right == 1, 0, 1))
     share = sizes / len(sure)

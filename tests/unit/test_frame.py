@@ -114,13 +114,13 @@ def test_damaged_details_are_refused(tmp_path: Path) -> None:
         Frame.read(store).details("a")
 
 
-def test_seconds_are_read_from_finished_stages(tmp_path: Path) -> None:
+def test_what_finished_stages_took_is_read(tmp_path: Path) -> None:
     store = write(tmp_path, [])
     for key, seconds in (("k1", 2.5), ("k2", 4)):
         (store / "float" / key).mkdir(parents=True)
         (store / "float" / key / "done.json").write_text(json.dumps({"seconds": seconds}))
     (store / "float" / "unfinished").mkdir()
-    assert Frame.read(store).seconds()["float"] == {"k1": 2.5, "k2": 4.0}
+    assert Frame.read(store).stages("float") == {"k1": {"seconds": 2.5}, "k2": {"seconds": 4}}
 
 
 def test_where_takes_values_and_choices() -> None:

@@ -16,7 +16,7 @@ from qbayes.integer.program import Program
 from qbayes.lab.report.drawing import graph
 from qbayes.lab.report.drawing.graph import graph_svg
 from qbayes.lab.report.drawing.layout import Edge, Layout, Node
-from qbayes.lab.report.drawing.svg import Sheet, rounded, shortened
+from qbayes.lab.report.drawing.svg import Sheet, rounded, shorten
 
 Make = Callable[..., Program]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -216,9 +216,9 @@ def test_corners_are_round_and_points_given_twice_count_once() -> None:
 
 
 def test_long_names_lose_their_middle() -> None:
-    assert shortened("abcdefghij", 5) == "ab…ij"
-    assert shortened("abc", 3) == "abc"
-    assert len(shortened("x" * 300, 40)) == 40
+    assert shorten("abcdefghij", 5) == "ab…ij"
+    assert shorten("abc", 3) == "abc"
+    assert len(shorten("x" * 300, 40)) == 40
 
 
 def test_a_sheet_is_a_document_of_its_own() -> None:

@@ -13,7 +13,7 @@ from qbayes.lab.analysis.intervals import (
     Share,
     Unit,
     cluster_means,
-    combined,
+    combine,
     contrast,
     estimate,
 )
@@ -248,6 +248,6 @@ def test_scores_under_shift_are_of_the_rows_that_were_shifted() -> None:
 
 
 def test_errors_of_parts_are_combined_only_if_all_are_known() -> None:
-    assert combined([3.0, 4.0]) == 5.0
-    assert combined([3.0, None]) is None
-    assert combined([]) is None
+    assert combine([3.0, 4.0]) == 5.0
+    assert combine([3.0, None]) is None
+    assert combine([]) is None

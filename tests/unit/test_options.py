@@ -11,7 +11,7 @@ from typer.main import get_command
 import qbayes as qb
 from qbayes.cli import main
 from qbayes.cli.commands.list import options_table
-from qbayes.cli.derived_options import NOTHING, Given, with_options_of
+from qbayes.cli.options import NOTHING, Given, with_options_of
 from qbayes.errors import BadInput
 from qbayes.lab.study.plan import stages
 from qbayes.lab.study.plan.plan import make_plan

@@ -13,13 +13,11 @@ import pytest
 
 import needs
 from qbayes.errors import BadFile, BadInput
-from qbayes.lab.study.executors import ray_files
+from qbayes.lab.study.executors import ray_store
 from qbayes.lab.study.executors.base import Conditions
 from qbayes.lab.study.executors.ray import Ray
-from qbayes.lab.study.executors.ray_cluster import Share, connect, device_on, share_for
-from qbayes.lab.study.executors.ray_files import pack, stages_of, unpack
-from qbayes.lab.study.executors.ray_folder import Beacon, claimed, sees
-from qbayes.lab.study.executors.ray_task import work
+from qbayes.lab.study.executors.ray_cluster import Share, connect, device_on, share_for, work
+from qbayes.lab.study.executors.ray_store import Beacon, claimed, pack, sees, stages_of, unpack
 from qbayes.lab.study.store.store import Store
 from qbayes.provenance import versions
 
@@ -112,7 +110,7 @@ def test_one_process_leads_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "lock-ray"
     path.write_text("abc")
     with held_by_another(path, 0):
-        monkeypatch.setattr("qbayes.lab.study.executors.ray_folder._PATIENCE", 0.5)
+        monkeypatch.setattr("qbayes.lab.study.executors.ray_store._PATIENCE", 0.5)
         with pytest.raises(BadInput, match="one run at a time"):
             Beacon(tmp_path)
     assert path.read_text() == "abc"
@@ -166,7 +164,7 @@ def test_a_stage_travels_whole_and_is_done_last(tmp_path: Path, monkeypatch: pyt
         raise BadFile("the disk must have room", "it is full", "free some")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ray_files, "write_atomically", full)
+        patched.setattr(ray_store, "write_atomically", full)
         with pytest.raises(BadFile):
             unpack(there, "float", "key", files)
     assert not there.is_done("float", "key")
@@ -224,7 +222,7 @@ def test_a_node_that_finds_damage_sets_the_stage_back_and_says_so(tmp_path: Path
 LEADER = """
 import sys
 from pathlib import Path
-from qbayes.lab.study.executors.ray_folder import Beacon
+from qbayes.lab.study.executors.ray_store import Beacon
 beacon = Beacon(Path(sys.argv[1]))
 print(beacon.token, flush=True)
 sys.stdin.read()

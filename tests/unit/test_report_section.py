@@ -7,10 +7,11 @@ import pytest
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.paper.section import register_claims
-from qbayes.lab.report.charts.figure import Plate
+from qbayes.lab.report.charts.chart import Plate
 from qbayes.lab.report.page import section
 from qbayes.lab.report.page.page import write_report
-from qbayes.lab.report.page.section import Section, csv_lines, register_section
+from qbayes.lab.report.page.section import Section, register_section
+from qbayes.lab.study.store.table import csv_text
 from report_frames import frame_of, uci_rows
 
 
@@ -48,7 +49,7 @@ def test_a_section_of_ones_own_is_in_the_page_the_answer_and_the_tables(tmp_path
             html="<p>many</p>",
             answer=[f"There are {len(frame.rows)} runs & more."],
             tally={"runs": str(len(frame.rows))},
-            tables={"sizes.csv": csv_lines(("runs",), [(len(frame.rows),)])},
+            tables={"sizes.csv": csv_text(("runs",), [(len(frame.rows),)])},
         )
 
     register_section("sizes", count)

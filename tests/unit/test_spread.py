@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import qbayes as qb
-from qbayes.lab.study.plan.weight_spread import weight_spread
+from qbayes.lab.study.plan.result_row import weight_spread
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import Site, place_sites
 

@@ -12,10 +12,8 @@ from qbayes.lab.study.executors.base import Conditions
 from qbayes.lab.study.executors.local import Local, check_workers
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.run import run_study
-from qbayes.lab.study.spec.builtin import shipped, study_file
 from qbayes.lab.study.spec.grid import MOST_RUNS
-from qbayes.lab.study.spec.study import Study
-from qbayes.lab.study.spec.values import LARGEST_TEXT, check_name
+from qbayes.lab.study.spec.study import LARGEST_TEXT, Study, builtin_studies, check_name, study_file
 from qbayes.tasks.base import split_rows
 from qbayes.training.budget import Budget
 
@@ -174,7 +172,7 @@ def test_names_that_folders_have_are_taken(name: str, tmp_path: Path) -> None:
 
 
 def test_studies_that_come_with_qbayes_are_far_below_the_limits() -> None:
-    for path in shipped().values():
+    for path in builtin_studies().values():
         study = Study.read(path)
         assert sum(1 for _ in study.points()) < MOST_RUNS / 4
         assert path.stat().st_size < LARGEST_TEXT / 10

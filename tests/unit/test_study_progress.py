@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from qbayes.cli.commands import study_progress
-from qbayes.cli.commands.study import shown_time
+from qbayes.cli.commands.study import time_text
 from qbayes.lab.study.leader import Progress
 
 ROW = {
@@ -73,4 +73,4 @@ def test_nothing_is_said_where_nobody_asked() -> None:
     [(4.2, "4 s"), (89.0, "89 s"), (150.0, "2 min"), (5399.0, "1 h 30 min"), (12_000.0, "3 h 20 min")],
 )
 def test_times_are_shown_as_people_say_them(seconds: float, text: str) -> None:
-    assert shown_time(seconds) == text
+    assert time_text(seconds) == text

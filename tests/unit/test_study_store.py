@@ -22,15 +22,13 @@ from qbayes.errors import BadFile, BadInput
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.study import run as run_module
 from qbayes.lab.study.plan import result_row
-from qbayes.lab.study.results import results
-from qbayes.lab.study.run import run_study
+from qbayes.lab.study.run import results, run_study
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store import lock
 from qbayes.lab.study.store import store as store_module
 from qbayes.lab.study.store.repair import mend
 from qbayes.lab.study.store.store import Store, StoreFull
-from qbayes.lab.study.store.table import ORIGIN
-from qbayes.lab.study.store.tables import as_csv, as_parquet
+from qbayes.lab.study.store.table import ORIGIN, as_csv, as_parquet
 from qbayes.metrics import Scores
 from qbayes.provenance import provenance
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from qbayes.lab.study.executors.base import Conditions, Event
-from qbayes.lab.study.executors.local import Local, import_paths
+from qbayes.lab.study.executors.base import Conditions, Event, import_paths
+from qbayes.lab.study.executors.local import Local
 from qbayes.lab.study.store.store import LOGS, Store
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from qbayes.errors import BadInput, Interrupted
 from qbayes.lab.study.store.store import CHECKPOINT, StageDamaged, Store
-from qbayes.lab.study.work.spent import Spent
-from qbayes.lab.study.work.worker_context import PROGRAM, DeviceLost, Workplace
+from qbayes.lab.study.work.worker_context import PROGRAM, DeviceLost, Spent, Workplace
 from qbayes.posterior.storage.save import HEADER
 from qbayes.training.checkpoint import BadCheckpoint
 

@@ -18,9 +18,8 @@ from qbayes.lab.analysis.pairs import difference, paired
 from qbayes.lab.paper.section import register_claims
 from qbayes.lab.report.export_csv import publish, published
 from qbayes.lab.report.page.page import write_report
-from qbayes.lab.study.results import results
-from qbayes.lab.study.store.table import read_table, value_of
-from qbayes.lab.study.store.tables import as_csv
+from qbayes.lab.study.run import results
+from qbayes.lab.study.store.table import as_csv, read_table, value_of
 from report_frames import draws_rows, frame_of, image_rows, uci_rows, write_store
 from study_rows import Made, classified, row, study
 

@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from qbayes.cli.commands.bench import bench
 from qbayes.cli.commands.data import data_app
@@ -41,8 +42,8 @@ app.command("list")(list_registries)
 app.command("demo")(demo)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
         try:
             print(version("qbayes"))
         except PackageNotFoundError:
@@ -53,7 +54,7 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def qbayes(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Bayesian neural networks in PyTorch: train, quantise, run on integers, measure the uncertainty.

@@ -5,10 +5,14 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qbayes.cli.console import note
 from qbayes.cli.inputs import check_writable
 from qbayes.errors import BadFile, Interrupted, RunFailed
+
+if TYPE_CHECKING:
+    from qbayes.training.checkpoint import Checkpoint
 
 CHECKPOINT = "checkpoint"
 
@@ -34,10 +38,17 @@ def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def checkpoint_kept_or_removed(out: Path) -> Iterator[None]:
-    """An interrupted run says how to go on; one that failed leaves nothing empty, one that ended no file."""
+def checkpoint_in(out: Path, *, resume: bool) -> Iterator["Checkpoint"]:
+    """Where a run leaves its checkpoint, or goes on from it.
+
+    An interrupted run says how to go on; one that failed leaves nothing empty, one that ended no file.
+    """
+    from qbayes.training.checkpoint import Checkpoint
+
+    if not resume:
+        remove_checkpoint(out)
     try:
-        yield
+        yield Checkpoint(out / CHECKPOINT, resume)
     except Interrupted as stopped:
         command = shlex.join(["qbayes", *(part for part in sys.argv[1:] if part != "--resume"), "--resume"])
         raise Interrupted(stopped.must, stopped.got, f"go on with: {command}") from stopped

@@ -8,9 +8,9 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from typer.main import get_command
 
 from qbayes.errors import BadInput, QbayesError, nearest, unknown_name
 from qbayes.options import RENAMED
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 INTERRUPTED = 130
 TIME_IS_UP = 3
@@ -45,6 +48,31 @@ def _console(terminal: bool, *, stderr: bool = False) -> Console:
 def note(message: str) -> None:
     """A message for people, beside the results."""
     err().print(_printable(message))
+
+
+def plain_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str = "",
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> "Table":
+    """A table without frames; ``right`` columns hold numbers, ``whole`` ones are never broken into lines."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=name in whole)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def plural(count: int, word: str) -> str:
+    """``1 member``, ``2 members``."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -3,19 +3,24 @@
 import importlib.util
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from qbayes.cli.console import note, out, print_json
+from qbayes.cli.console import note, out, plain_table, print_json
 from qbayes.cli.inputs import check_writable
+from qbayes.cli.options import AsJson
 from qbayes.errors import BadFile, BadInput
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from qbayes.lab.analysis.checks import Check
     from qbayes.lab.analysis.frame import Frame
+    from qbayes.lab.paper.claims import Verdict
     from qbayes.lab.study.run import Outcome
-    from qbayes.lab.study.spec.study import Study
 
 STUDIES = ("digits", "diabetes")
 _MARKER = ".qbayes-demo"
@@ -23,14 +28,12 @@ _FIGURE = "digits.png"
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the stores, pages and figure.")] = Path(
+    folder: Annotated[Path, Option("--out", help="Folder for the stores, pages and figure.")] = Path(
         "runs/demo"
     ),
-    study: Annotated[
-        list[str] | None, typer.Option(help="Studies to run instead of digits and diabetes.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    study: Annotated[list[str] | None, Option(help="Studies to run instead of digits and diabetes.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Processes at once.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run the studies 'digits' and 'diabetes': four methods, float and 8 to 2 bits, and their reports.
 
@@ -41,37 +44,41 @@ def demo(
     Example:
       qbayes demo --out runs/demo
     """
-    _check_plotting()
+    if importlib.util.find_spec("matplotlib") is None:
+        do = "pip install 'qbayes[report]'"
+        raise BadInput("the demo draws with matplotlib", "it is not installed", do)
     check_demo_folder(folder)
     from qbayes.cli.commands.study_progress import watching
+    from qbayes.lab.analysis.checks import check_all
     from qbayes.lab.analysis.frame import Frame
+    from qbayes.lab.paper.claims import judge_all
     from qbayes.lab.paper.section import register_claims
     from qbayes.lab.report.page.page import write_report
     from qbayes.lab.study.run import run_study
-    from qbayes.lab.study.spec.builtin import study_file
-    from qbayes.lab.study.spec.study import Study
+    from qbayes.lab.study.spec.study import Study, study_file
     from qbayes.posterior.storage.save import write_atomically
 
     register_claims()
     studies = [Study.read(study_file(name)) for name in study or STUDIES]
     write_atomically(folder / _MARKER, b"made by 'qbayes demo', which replaces its own files here\n")
-    found: list[tuple[Study, Outcome, Frame, Path]] = []
+    shown: list[_Shown] = []
     for one in studies:
         store = folder / one.name
         with watching(one.name, enabled=not as_json) as watch:
             outcome = run_study(one, store, device="cpu", workers=workers, watch=watch)
         frame = Frame.read(store)
-        found.append((one, outcome, frame, write_report(frame, store / "report", static=False)))
-    figure = _figure(folder, [frame for _, _, frame, _ in found])
+        page = write_report(frame, store / "report", static=False)
+        shown.append(_Shown(one.name, outcome, frame, page, judge_all(frame), check_all(frame)))
+    figure = _figure(folder, [each.frame for each in shown])
     if as_json:
-        print_json({"folder": str(folder), "figure": figure, "studies": [_document(*each) for each in found]})
+        print_json({"folder": str(folder), "figure": figure, "studies": [each.to_json() for each in shown]})
         return
-    for each in found:
-        _print_verdict(*each)
+    for each in shown:
+        each.print_verdict()
     if figure is not None:
         out().print(f"figure      {figure}")
-    for _, _, _, page in found:
-        out().print(f"the report  {page}")
+    for each in shown:
+        out().print(f"the report  {each.page}")
 
 
 def check_demo_folder(folder: Path) -> None:
@@ -88,17 +95,9 @@ def check_demo_folder(folder: Path) -> None:
     check_writable(folder)
 
 
-def _check_plotting() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BadInput(
-            "the demo draws with matplotlib", "it is not installed", "pip install 'qbayes[report]'"
-        )
-
-
 def _figure(folder: Path, frames: "Sequence[Frame]") -> str | None:
     """The turned digit, where the digits are among the studies."""
-    from qbayes.cli.demo_figure import draw
-    from qbayes.cli.demo_panels import examples, panels
+    from qbayes.cli.demo_figure import draw, examples, panels
     from qbayes.posterior.storage.save import write_atomically
 
     for frame in frames:
@@ -110,40 +109,43 @@ def _figure(folder: Path, frames: "Sequence[Frame]") -> str | None:
     return None
 
 
-def _document(study: "Study", outcome: "Outcome", frame: "Frame", page: Path) -> dict[str, Any]:
-    from qbayes.lab.analysis.checks import check_all
-    from qbayes.lab.paper.claims import judge_all
+@dataclass(frozen=True)
+class _Shown:
+    """A study that ran, with what its numbers say."""
 
-    return {
-        "study": study.name,
-        "runs": outcome.planned,
-        "done": outcome.done,
-        "failed": dict(outcome.reasons),
-        "seconds": round(outcome.seconds, 1),
-        "report": str(page),
-        "claims": {verdict.id: verdict.verdict for verdict in judge_all(frame)},
-        "checks_failed": [check.id for check in check_all(frame) if not check.passed],
-    }
+    name: str
+    outcome: "Outcome"
+    frame: "Frame"
+    page: Path
+    verdicts: "Sequence[Verdict]"
+    checks: "Sequence[Check]"
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "study": self.name,
+            "runs": self.outcome.planned,
+            "done": self.outcome.done,
+            "failed": dict(self.outcome.reasons),
+            "seconds": round(self.outcome.seconds, 1),
+            "report": str(self.page),
+            "claims": {verdict.id: verdict.verdict for verdict in self.verdicts},
+            "checks_failed": [check.id for check in self.checks if not check.passed],
+        }
 
-def _print_verdict(study: "Study", outcome: "Outcome", frame: "Frame", page: Path) -> None:
-    from qbayes.lab.analysis.checks import check_all
-    from qbayes.lab.paper.claims import judge_all
+    def print_verdict(self) -> None:
+        out().print(_table(self.name, self.frame))
+        out().print(losses(self.frame))
+        out().print(
+            f"of the paper's claims {self._ids('holds')} hold here, {self._ids('does not hold')} do not, "
+            f"{self._ids('no difference that matters')} show no difference that matters, "
+            "and there is not enough data for the others"
+        )
+        for check in self.checks:
+            if not check.passed:
+                note(f"{check.id}  {check.title}: {check.found}")
 
-    out().print(_table(study, frame))
-    out().print(losses(frame))
-    verdicts = judge_all(frame)
-    held = [verdict.id for verdict in verdicts if verdict.verdict == "holds"]
-    fallen = [verdict.id for verdict in verdicts if verdict.verdict == "does not hold"]
-    equal = [verdict.id for verdict in verdicts if verdict.verdict == "no difference that matters"]
-    failed = [check for check in check_all(frame) if not check.passed]
-    out().print(
-        f"of the paper's claims {', '.join(held) or 'none'} hold here, {', '.join(fallen) or 'none'} do not, "
-        f"{', '.join(equal) or 'none'} show no difference that matters, "
-        "and there is not enough data for the others"
-    )
-    for check in failed:
-        note(f"{check.id}  {check.title}: {check.found}")
+    def _ids(self, verdict: str) -> str:
+        return ", ".join(one.id for one in self.verdicts if one.verdict == verdict) or "none"
 
 
 def losses(frame: "Frame") -> str:
@@ -159,12 +161,12 @@ def losses(frame: "Frame") -> str:
         if width == "float" or not lost:
             continue
         worst = max(lost, key=lambda method: lost[method])
-        parts.append(f"{width} {_shown_loss(frame, score, worst, lost[worst])}")
+        parts.append(f"{width} {_loss_text(frame, score, worst, lost[worst])}")
     what = "points of error" if score == "error" else "% of its RMSE in float"
     return f"the most that a method loses, in {what}: {', '.join(parts)}" if parts else "float alone was run"
 
 
-def _shown_loss(frame: "Frame", score: str, method: str, lost: float) -> str:
+def _loss_text(frame: "Frame", score: str, method: str, lost: float) -> str:
     if lost <= 0:
         return "nothing"
     if score == "error":
@@ -189,32 +191,21 @@ def _widths(frame: "Frame") -> list[str]:
     )
 
 
-def _table(study: "Study", frame: "Frame") -> Any:
+def _table(study: str, frame: "Frame") -> "Table":
     """The mean over seeds of the main score, by method and precision."""
-    from rich import box
-    from rich.table import Table
-
     from qbayes.metrics import metric
 
     score, widths = main_score(frame), _widths(frame)
-    table = Table(
-        title=f"{study.name}: {metric(score).label} by precision, mean of seeds",
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        pad_edge=False,
-    )
-    table.add_column("method")
-    for width in widths:
-        table.add_column(width, justify="right")
+    rows: list[list[str]] = []
     for method in frame.values("method"):
         there = [bool(frame.where(method=method, precision=width).rows) for width in widths]
         cells = [
             metric(score).show(_mean(frame, score, method, width)) if known else "–"
             for width, known in zip(widths, there, strict=True)
         ]
-        table.add_row(str(method), *cells)
-    return table
+        rows.append([str(method), *cells])
+    title = f"{study}: {metric(score).label} by precision, mean of seeds"
+    return plain_table(["method", *widths], rows, title=title, right=widths)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,21 @@
-"""The demo's figure, drawn from plain numbers: how sure each method is where it cannot know."""
+"""The demo's figure: how sure each method of the digits study is where it cannot know."""
 
 import io
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# Okabe and Ito's colours, told apart with any colour vision; the control is grey.
-COLOURS = {"pointwise": "#5a5a5a", "mcd": "#0072b2", "bbb": "#d55e00", "sghmc": "#009e73"}
-NAMES = {"pointwise": "pointwise", "mcd": "MC dropout", "bbb": "Bayes-by-Backprop", "sghmc": "SGHMC"}
+from qbayes.lab.report.charts.chart import STYLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from qbayes import Task
+    from qbayes.lab.analysis.frame import Frame
+
+COLOURS = {name: style.light for name, style in STYLES.items()}
+NAMES = {name: style.label for name, style in STYLES.items()}
 _INK, _QUIET, _FAINT = "#222222", "#6b6b6b", "#9a9a9a"
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -21,6 +28,8 @@ _STYLE: dict[Any, Any] = {
     "ytick.color": _INK,
 }
 _TITLE: dict[str, Any] = {"fontsize": 12, "fontweight": "bold"}
+# The test row that the figure turns: a clear 3, picked because the methods then differ in how sure they are.
+_EXAMPLE = 393
 
 
 @dataclass(frozen=True)
@@ -45,17 +54,8 @@ def draw(panels: Sequence[Panel], images: Sequence[Any], angles: Sequence[float]
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(12, 7.4), dpi=160, facecolor="white")
-        grid = figure.add_gridspec(
-            2,
-            2,
-            height_ratios=(1, 1.2),
-            left=0.14,
-            right=0.98,
-            top=0.905,
-            bottom=0.08,
-            hspace=0.26,
-            wspace=0.42,
-        )
+        edges = {"left": 0.14, "right": 0.98, "top": 0.905, "bottom": 0.08}
+        grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.2), hspace=0.26, wspace=0.42, **edges)
         _draw_example(figure, grid[0, :], panels, images, angles)
         _draw_calibration(figure.add_subplot(grid[1, 0]), panels, angles)
         _draw_entropies(figure, grid[1, 1], panels)
@@ -81,9 +81,8 @@ def _draw_example(
     axes.set_axis_off()
     for row, panel in enumerate(panels):
         colour = COLOURS[panel.name]
-        axes.text(
-            -0.06, row + 0.5, NAMES[panel.name], ha="right", va="center", color=colour, fontweight="bold"
-        )
+        pen = {"color": colour, "fontweight": "bold", "ha": "right", "va": "center"}
+        axes.text(-0.06, row + 0.5, NAMES[panel.name], **pen)
         for column, (label, sure) in enumerate(zip(panel.predicted, panel.confidence, strict=True)):
             _draw_answer(axes, column, row, label, sure, colour, right=label == panel.truth)
     question = f"What is this {panels[0].truth}, as it turns?"
@@ -149,16 +148,9 @@ def _draw_entropies(figure: Any, place: Any, panels: Sequence[Panel]) -> None:
             axes.set_xlabel("predictive entropy, nat (log 10 = 2.30: no idea)")
         if index == 0:
             axes.set_title("Photographs among the digits: who notices?", loc="left", pad=10, **_TITLE)
-            axes.text(0.045, 0.93, "test digits", transform=axes.transAxes, va="top", color=_QUIET)
-            axes.text(
-                0.995,
-                0.93,
-                "photographs",
-                transform=axes.transAxes,
-                va="top",
-                ha="right",
-                color=COLOURS[panel.name],
-            )
+            pen = {"transform": axes.transAxes, "va": "top"}
+            axes.text(0.045, 0.93, "test digits", color=_QUIET, **pen)
+            axes.text(0.995, 0.93, "photographs", ha="right", color=COLOURS[panel.name], **pen)
 
 
 def _draw_strip(axes: Any, panel: Panel) -> None:
@@ -172,9 +164,8 @@ def _draw_strip(axes: Any, panel: Panel) -> None:
         if values:
             heights, _ = np.histogram(np.clip(values, 0, top), edges)
             # the root keeps the long, low tails in sight beside the peak at 0.
-            axes.stairs(
-                np.sqrt(heights / len(values)), edges, fill=True, color=colour, alpha=alpha, linewidth=0
-            )
+            shares = np.sqrt(heights / len(values))
+            axes.stairs(shares, edges, fill=True, color=colour, alpha=alpha, linewidth=0)
     axes.set_xlim(0, top)
     axes.set_ylim(0, 1)
     axes.set_yticks([])
@@ -183,3 +174,62 @@ def _draw_strip(axes: Any, panel: Panel) -> None:
     axes.text(0.5, 0.93, NAMES[panel.name], color=COLOURS[panel.name], fontweight="bold", ha="right", **place)
     if panel.auroc is not None:
         axes.text(0.52, 0.93, f"AUROC {panel.auroc:.3f}", color=_INK, ha="left", **place)
+
+
+def panels(frame: "Frame") -> list[Panel]:
+    """One a method, of the first seed; none where the study is not of digits under rotation."""
+    rows = frame.where(task="digits", precision="float")
+    if not rows.rows or "rotation/1/ece" not in rows.rows[0] or frame.folder is None:
+        return []
+    first = rows.where(seed=rows.values("seed")[0]).rows
+    of_method = {str(row["method"]): row for row in first}
+    return [_panel(frame, of_method[name]) for name in NAMES if name in of_method]
+
+
+def _panel(frame: "Frame", row: "Mapping[str, Any]") -> Panel:
+    import qbayes as qb
+
+    assert frame.folder is not None
+    posterior = qb.load_posterior(frame.folder / "float" / str(row["float"]))
+    task = qb.load_task("digits")
+    turned = posterior.predict(_turn(task), int(row["draws"]), 0)
+    details = frame.details(str(row["run"])) or {}
+    return Panel(
+        name=str(row["method"]),
+        error=[row["error"], *(row[f"rotation/{level}/error"] for level in range(1, 6))],
+        ece=[row["ece"], *(row[f"rotation/{level}/ece"] for level in range(1, 6))],
+        test_entropy=[float(value) for value in details.get("entropy", ())],
+        other_entropy=[float(value) for value in details.get("confusion_entropy", ())],
+        predicted=[turned.labels[k] for k in turned.mean.argmax(-1).tolist()],
+        confidence=turned.mean.amax(-1).tolist(),
+        truth=turned.labels[_label(task)],
+        auroc=row.get("confusion/auroc"),
+    )
+
+
+def examples() -> tuple[list[list[list[float]]], list[float]]:
+    """The example as it is and under the five rotations, and the angles in degrees."""
+    import qbayes as qb
+    from qbayes.tasks.shifts import LEVELS
+
+    images = _turn(qb.load_task("digits"))[:, 0].tolist()
+    return images, [0.0, *LEVELS["rotation"]]
+
+
+def _turn(task: "Task") -> Any:
+    import torch
+
+    from qbayes.tasks.shifts import shift
+
+    x, _ = next(iter(task.batches("test", _EXAMPLE + 1)))
+    example = x[_EXAMPLE:]
+    assert task.input_range is not None
+    low, high = task.input_range
+    return torch.cat(
+        [example.float(), *(shift(example, "rotation", level, low, high).float() for level in range(1, 6))]
+    )
+
+
+def _label(task: "Task") -> int:
+    _, y = next(iter(task.batches("test", _EXAMPLE + 1)))
+    return int(y[_EXAMPLE])

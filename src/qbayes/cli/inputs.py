@@ -48,7 +48,16 @@ def _toml_value(text: str) -> Any:
     return value if plain else text
 
 
-def recorded_task(posterior: "NetworkPosterior | ProgramPosterior") -> tuple[str, dict[str, Any]]:
+def parse_pixels(text: str) -> tuple[float, float]:
+    """``0,255``: the raw inputs that stand for black and for white."""
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput("--pixels must be two numbers", f"'{text}'", "for example --pixels 0,255") from None
+    return low, high
+
+
+def recorded_task(posterior: "NetworkPosterior | ProgramPosterior | Program") -> tuple[str, dict[str, Any]]:
     """Name and options of the task that a posterior was fitted on, or ("", {}) where none is recorded."""
     record = posterior.provenance.get("task")
     if not isinstance(record, Mapping) or not isinstance(record.get("task"), str):
@@ -92,11 +101,11 @@ def open_posterior(folder: Path, network: str | None = None, device: str = "cpu"
     """A saved posterior on ``device``; code of the user's is imported only where they name it here."""
     from qbayes.device import choose_device
     from qbayes.networks import REBUILT
-    from qbayes.posterior.storage.save import load_posterior
     from qbayes.quant.prepare import prepare_again
+    from qbayes.posterior.storage.save import load_posterior
 
     place = choose_device(device)
-    source = REBUILT if network is None else _named_network(folder, network)
+    source = REBUILT if network is None else _find_network(folder, network)
     return load_posterior(folder, source, prepare_again).to(place)
 
 
@@ -173,7 +182,7 @@ def open_answering(
     return open_posterior(path, network, device)
 
 
-def _named_network(folder: Path, name: str) -> "NetworkSource":
+def _find_network(folder: Path, name: str) -> "NetworkSource":
     """The network that the user names, for what the saved posterior reads and answers."""
     from qbayes.networks import rebuilt_by
     from qbayes.posterior.storage.save import read_header

@@ -1,24 +1,35 @@
-"""Rows that ``predict`` reads (.npy, .npz, .csv, a task's test split) and answers that it writes."""
+"""Rows that ``predict`` reads (.npy, .npz, .csv, pictures, a task's test split) and its answers."""
 
 import csv
+import importlib.util
 import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from qbayes import NetworkPosterior, ProgramPosterior, Task
-from qbayes.cli import images
+from qbayes.cli.console import note
 from qbayes.cli.inputs import recorded_task, task_for
 from qbayes.errors import BadFile, BadInput
 from qbayes.posterior.storage.save import write_atomically
 from qbayes.tasks.load import NUMPY_ERRORS
 
+if TYPE_CHECKING:
+    from PIL import Image
+
+_PICTURES = (".png", ".jpg", ".jpeg")
+# by channels; a picture of another mode is converted.
+_MODES = {1: "L", 3: "RGB"}
+_FORMATS = ("PNG", "JPEG")
+# of one file: more would take gigabytes before anything is known of it.
+_MOST_PIXELS = 50_000_000
+_AXES = 3
 _TASK = "task:"
 
 
@@ -41,8 +52,8 @@ def read_rows(
     if source.startswith(_TASK):
         return _task_rows(source, posterior, data_dir)
     path = Path(source).expanduser()
-    if path.suffix.lower() in images.SUFFIXES:
-        return Rows(images.read_image(path, posterior.signature.input_shape, pixels))
+    if path.suffix.lower() in _PICTURES:
+        return Rows(read_image(path, posterior.signature.input_shape, pixels))
     readers = {".npy": _read_numpy, ".npz": _read_numpy, ".csv": read_csv}
     if path.suffix not in readers:
         raise BadInput(
@@ -103,10 +114,8 @@ def _targets(task: Task, y: Tensor) -> dict[str, list[Any]]:
     if task.kind == "classification":
         labels = task.signature.labels
         return {"target": [labels[k] if labels else str(k) for k in y.tolist()]}
-    flat = y.flatten(1)
-    return {
-        f"target{'' if flat.shape[1] == 1 else f'_{t}'}": flat[:, t].tolist() for t in range(flat.shape[1])
-    }
+    columns = y.flatten(1).T.tolist()
+    return {f"target_{t}" if len(columns) > 1 else "target": values for t, values in enumerate(columns)}
 
 
 def _read_numpy(path: Path) -> np.ndarray:
@@ -118,11 +127,8 @@ def _read_numpy(path: Path) -> np.ndarray:
         else:
             with content:
                 if "x" not in content.files:
-                    raise BadFile(
-                        f"{path} must hold the array 'x'",
-                        f"{', '.join(content.files) or 'nothing'}",
-                        "write it with np.savez(path, x=…)",
-                    )
+                    got = ", ".join(content.files) or "nothing"
+                    raise BadFile(f"{path} must hold the array 'x'", got, "write it with np.savez(path, x=…)")
                 x = content["x"]
     except BadFile:
         raise
@@ -137,11 +143,9 @@ def _read_numpy(path: Path) -> np.ndarray:
             f"{path} must hold rows of real numbers", f"{x.dtype}, shape {x.shape}", "convert it first"
         )
     # torch reads native byte order, and unsigned integers of one byte only.
-    return (
-        x
-        if x.dtype == np.uint8
-        else x.astype(np.float32 if x.dtype.kind == "u" else x.dtype.newbyteorder("="))
-    )
+    if x.dtype == np.uint8:
+        return x
+    return x.astype(np.float32 if x.dtype.kind == "u" else x.dtype.newbyteorder("="))
 
 
 def read_csv(path: Path) -> np.ndarray:
@@ -177,6 +181,11 @@ def _numbers(line: Sequence[str]) -> list[float] | None:
         return None
 
 
+def as_records(columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """One object a row, for JSON."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
 def write_columns(path: Path, columns: Mapping[str, list[Any]], described: Mapping[str, Any]) -> None:
     """The answers as .csv, .npz (one array a column) or .json (one object a row), written atomically."""
     if path.suffix == ".npz":
@@ -185,8 +194,8 @@ def write_columns(path: Path, columns: Mapping[str, list[Any]], described: Mappi
         np.savez(buffer, **arrays)
         payload = buffer.getvalue()
     elif path.suffix == ".json":
-        records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        payload = json.dumps({**described, "answers": records}, indent=1, allow_nan=False).encode()
+        document = {**described, "answers": as_records(columns)}
+        payload = json.dumps(document, indent=1, allow_nan=False).encode()
     else:
         text = io.StringIO(newline="")
         writer = csv.writer(text)
@@ -200,3 +209,54 @@ def _unreadable(path: Path, error: OSError) -> BadFile:
     return BadFile(
         f"{path} must be a readable file", f"{error.strerror or error}", "check its path and rights"
     )
+
+
+def read_image(path: Path, input_shape: Sequence[int], pixels: tuple[float, float]) -> np.ndarray:
+    """The picture in ``path`` as an array of one row.
+
+    Args:
+        path: A PNG or JPEG file.
+        input_shape: Of one row of the network: channels, height, width.
+        pixels: The raw inputs that stand for black and for white.
+
+    Returns:
+        An array of shape ``(1, channels, height, width)``.
+    """
+    if len(input_shape) != _AXES or input_shape[0] not in _MODES:
+        raise BadInput(
+            "a picture needs a network that reads one or three channels, height and width",
+            f"{path}, and a network that reads {tuple(input_shape)}",
+            "give the rows as x.npy",
+        )
+    channels, height, width = input_shape
+    image = _open(path, _MODES[channels], (width, height))
+    rows = np.asarray(image, np.float32).reshape(1, height, width, channels).transpose(0, 3, 1, 2)
+    low, high = pixels
+    return low + rows * ((high - low) / 255)
+
+
+def _open(path: Path, mode: str, size: tuple[int, int]) -> "Image.Image":
+    if importlib.util.find_spec("PIL") is None:
+        raise BadInput("pictures need Pillow", "it is not installed", "pip install 'qbayes[report]'")
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                raise BadInput(
+                    f"a picture must have at most {_MOST_PIXELS:,} pixels",
+                    f"{path} has {image.width} × {image.height}",
+                    "reduce it first",
+                )
+            if image.size != size:
+                width, height = size
+                given = f"{image.width} × {image.height}"
+                note(f"{path.name}: {given} pixels, cut and scaled to {width} × {height}")
+            return ImageOps.fit(image.convert(mode), size, Image.Resampling.BOX)
+    except FileNotFoundError:
+        raise BadFile("the input must be there", f"no file {path}", "check the path") from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadFile(
+            "a picture must be a sound PNG or JPEG file", f"{path}: {reason}", "save it anew"
+        ) from None

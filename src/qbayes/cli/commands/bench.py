@@ -1,11 +1,12 @@
 """``qbayes bench``: engines beside each other on this machine: how fast, how large, how near to its peak."""
 
+import itertools
 import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from qbayes.cli.console import check_choice, note, print_json
 from qbayes.cli.inputs import check_new_file
@@ -14,8 +15,8 @@ from qbayes.errors import BadInput, nearest
 
 if TYPE_CHECKING:
     from qbayes import Precision
+    from qbayes.lab.bench.measure import Size
     from qbayes.lab.bench.result import Cell
-    from qbayes.lab.bench.size import Size
 
 _NETWORKS = "mlp,lenet,resnet18-slim,resnet18-standard"
 _KNOWN_NETWORKS = "mlp,lenet,resnet8,resnet18-slim,resnet18-standard"
@@ -23,25 +24,23 @@ _METHODS = "pointwise,mcd,bbb,sghmc"
 
 
 def bench(
-    networks: Annotated[str, typer.Option(help="Networks, separated by commas.")] = _NETWORKS,
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = _METHODS,
-    batch: Annotated[str, typer.Option(help="Batch sizes, separated by commas.")] = "1,256",
+    networks: Annotated[str, Option(help="Networks, separated by commas.")] = _NETWORKS,
+    methods: Annotated[str, Option(help="Methods, separated by commas.")] = _METHODS,
+    batch: Annotated[str, Option(help="Batch sizes, separated by commas.")] = "1,256",
     engines: Annotated[
-        str, typer.Option(help="Engines, separated by commas; 'default' or 'all' ('qbayes list engines').")
+        str, Option(help="Engines, separated by commas; 'default' or 'all' ('qbayes list engines').")
     ] = "default",
     draws: Draws = 20,
-    precision: Annotated[str, typer.Option(help="Bits of weights and activations.")] = "W8A8",
-    threads: Annotated[int, typer.Option(min=1, help="Threads of every engine.")] = 2,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time for each cell after its warm-up.")] = 3.0,
+    precision: Annotated[str, Option(help="Bits of weights and activations.")] = "W8A8",
+    threads: Annotated[int, Option(min=1, help="Threads of every engine.")] = 2,
+    seconds: Annotated[float, Option(min=0.0, help="Time for each cell after its warm-up.")] = 3.0,
     clock: Annotated[
-        str, typer.Option(help="wall, or cpu: time given to one thread, for machines that are never idle.")
+        str, Option(help="wall, or cpu: time given to one thread, for machines that are never idle.")
     ] = "wall",
-    size: Annotated[bool, typer.Option("--size/--no-size", help="Measure files too.")] = True,
-    out_file: Annotated[
-        Path | None, typer.Option("--out", help="JSON file, rewritten after each cell.")
-    ] = None,
+    size: Annotated[bool, Option(help="Measure files too.")] = True,
+    out_file: Annotated[Path | None, Option("--out", help="JSON file, rewritten after each cell.")] = None,
     figure: Annotated[
-        Path | None, typer.Option(help="Bars of every cell, .svg, .png or .pdf, redrawn after each.")
+        Path | None, Option(help="Bars of every cell, .svg, .png or .pdf, redrawn after each.")
     ] = None,
     overwrite: OverwriteFile = False,
     as_json: AsJson = False,
@@ -61,24 +60,23 @@ def bench(
     """
     import torch
 
-    chosen = _names("network", networks, _KNOWN_NETWORKS), _names("method", methods, _METHODS)
-    batches, bits, running = _batches(batch), _precision(precision), _engines(engines)
-    if draws < 1:
-        raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")
-    _check_files(out_file, figure, overwrite=overwrite)
-    _check_clock(clock, threads)
-    torch.set_num_threads(threads)
+    bits = _precision(precision)
     settings = {
-        "networks": chosen[0],
-        "methods": chosen[1],
-        "batch": batches,
-        "engines": running,
+        "networks": _names("network", networks, _KNOWN_NETWORKS),
+        "methods": _names("method", methods, _METHODS),
+        "batch": _batches(batch),
+        "engines": _engines(engines),
         "draws": draws,
         "precision": bits.label,
         "threads": threads,
         "seconds": seconds,
         "clock": clock,
     }
+    if draws < 1:
+        raise BadInput("there must be at least one draw", f"{draws}", "use --draws 20")
+    _check_files(out_file, figure, overwrite=overwrite)
+    _check_clock(clock, threads)
+    torch.set_num_threads(threads)
     found = _Bench(settings, out_file, figure, quiet=as_json)
     found.speed(bits)
     if size:
@@ -104,12 +102,13 @@ class _Bench:
         from qbayes.lab.bench import report
         from qbayes.lab.bench.speed import Settings, measure_all
 
-        asked = self.settings
+        settings = self.settings
         if self.machine["saturates"]:
             note("8 × 8-bit products saturate on this processor: layers at W8A8 take longer here (try W8A7)")
-        self._print(*report.speed_head(precision.label, asked["threads"], asked["clock"]))
-        each = Settings(asked["engines"], asked["draws"], asked["seconds"], asked["clock"])
-        for cell in measure_all(asked["networks"], asked["methods"], asked["batch"], precision, each):
+        self._print(*report.speed_head(precision.label, settings["threads"], settings["clock"]))
+        each = Settings(**{name: settings[name] for name in ("engines", "draws", "seconds", "clock")})
+        networks, methods, batches = (settings[name] for name in ("networks", "methods", "batch"))
+        for cell in measure_all(networks, methods, batches, precision, each):
             self.cells.append(cell)
             self._print(*report.cell_lines(cell))
             self._write()
@@ -118,20 +117,18 @@ class _Bench:
     def sizes(self) -> None:
         """Point weights and Gaussian ones; the other methods' files hold the same codes a member."""
         from qbayes.lab.bench import report
-        from qbayes.lab.bench.size import BITS, measure_size
+        from qbayes.lab.bench.measure import BITS, measure_size
 
         self._print(*report.size_head())
         methods = self.settings["methods"]
         kinds = ["bbb"] if methods == ["bbb"] else ["pointwise", *(["bbb"] if "bbb" in methods else [])]
-        for network in self.settings["networks"]:
-            for kind in kinds:
-                for bits in BITS:
-                    self.files.append(measure_size(network, kind, bits))
-                    self._print(report.size_line(self.files[-1]))
-                    self._write()
+        for network, kind, bits in itertools.product(self.settings["networks"], kinds, BITS):
+            self.files.append(measure_size(network, kind, bits))
+            self._print(report.size_line(self.files[-1]))
+            self._write()
 
     def document(self) -> dict[str, Any]:
-        from qbayes.lab.bench.record import document
+        from qbayes.lab.bench.report import document
 
         return document(self.machine, self.settings, self.cells, self.files)
 
@@ -173,7 +170,7 @@ def _check_files(out_file: Path | None, figure: Path | None, *, overwrite: bool)
 
 
 def _check_clock(clock: str, threads: int) -> None:
-    from qbayes.lab.bench.timing import CLOCKS
+    from qbayes.lab.bench.measure import CLOCKS
 
     check_choice("the clock", clock, tuple(CLOCKS))
     if clock == "cpu" and threads > 1:

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from qbayes.cli.console import err, note, out, print_json
+from qbayes.cli.console import err, note, out, plain_table, print_json
+from qbayes.cli.options import AsJson
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-DataDir = Annotated[
-    Path | None, typer.Option(help="Folder of the data sets (else QBAYES_DATA, else a cache).")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DataDir = Annotated[Path | None, Option(help="Folder of the data sets (else QBAYES_DATA, else a cache).")]
 
 
 @data_app.callback()
@@ -41,9 +40,6 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     Example:
       qbayes data list
     """
-    from rich import box
-    from rich.table import Table
-
     from qbayes.tasks import DATASETS, data_folder
 
     folder = data_folder(data_dir)
@@ -56,20 +52,19 @@ def list_data(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"data_folder": str(folder), "data_sets": rows})
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "kind", "files there", "terms", "what"):
-        table.add_column(column, no_wrap=column in ("name", "kind"))
+    cells: list[tuple[str, ...]] = []
     for row in rows:
         there = f"{row['files_there']} of {row['files']}" if row["files"] else "bundled"
-        table.add_row(row["name"], row["kind"], there, row["terms"], row["summary"])
+        cells.append((row["name"], row["kind"], there, row["terms"], row["summary"]))
     out().print(f"data folder: {folder}")
-    out().print(table)
+    columns = ("name", "kind", "files there", "terms", "what")
+    out().print(plain_table(columns, cells, whole=("name", "kind")))
     out().print("fetch one with: qbayes data fetch NAME")
 
 
 @data_app.command("fetch")
 def fetch_data(
-    name: Annotated[str, typer.Argument(help="Data set: mnist, uci, uci/boston, …")],
+    name: Annotated[str, Argument(help="Data set: mnist, uci, uci/boston, …")],
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +79,7 @@ def fetch_data(
     from qbayes.tasks import data_folder, fetch
 
     with _bar() as bar:
-        files = fetch(name, data_dir, None if bar is None else _shown_on(bar))
+        files = fetch(name, data_dir, None if bar is None else _show_on(bar))
     folder = data_folder(data_dir)
     if as_json:
         listed = [{"file": file, "status": status} for file, status in files]
@@ -97,7 +92,7 @@ def fetch_data(
 
 @data_app.command("verify")
 def verify_data(
-    name: Annotated[str | None, typer.Argument(help="Data set; by default all of them.")] = None,
+    name: Annotated[str | None, Argument(help="Data set; by default all of them.")] = None,
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -139,7 +134,7 @@ def _bar() -> "Iterator[Progress | None]":
         yield bar
 
 
-def _shown_on(bar: "Progress") -> Callable[[str, int, int | None], None]:
+def _show_on(bar: "Progress") -> Callable[[str, int, int | None], None]:
     tasks: dict[str, Any] = {}
 
     def show(name: str, done: int, total: int | None) -> None:

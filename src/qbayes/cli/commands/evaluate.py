@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from qbayes.cli import options
-from qbayes.cli.console import note, out, print_json
+from qbayes.cli.console import note, out, plain_table, print_json
 from qbayes.cli.inputs import (
     bits_label,
     check_new_file,
@@ -25,28 +25,22 @@ if TYPE_CHECKING:
 
 def evaluate(
     posterior: options.Model,
-    task: Annotated[
-        str | None, typer.Option(help="Task to score on; by default the one it was fitted on.")
-    ] = None,
+    task: Annotated[str | None, Option(help="Task to score on; by default the one it was fitted on.")] = None,
     task_set: options.TaskSet = None,
     draws: options.Draws = 20,
     seed: options.NoiseSeed = 0,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    shifts: Annotated[bool, typer.Option("--shifts/--no-shifts", help="Scores under shifted inputs.")] = True,
-    confusion: Annotated[
-        bool, typer.Option("--confusion/--no-confusion", help="Scores against confusion data.")
-    ] = True,
+    split: Annotated[str, Option(help="train, validation or test.")] = "test",
+    shifts: Annotated[bool, Option(help="Scores under shifted inputs.")] = True,
+    confusion: Annotated[bool, Option(help="Scores against confusion data.")] = True,
     shift_rows: Annotated[
-        int | None, typer.Option(help="Rows that are shifted, a fixed choice; by default all.")
+        int | None, Option(help="Rows that are shifted, a fixed choice; by default all.")
     ] = None,
-    ood_rows: Annotated[
-        int | None, typer.Option(help="Confusion rows, a fixed choice; by default all.")
-    ] = None,
+    ood_rows: Annotated[int | None, Option(help="Confusion rows, a fixed choice; by default all.")] = None,
     backend: options.BackendName = None,
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
     device: options.Device = "auto",
-    out_file: Annotated[Path | None, typer.Option("--out", help="File for the scores: scores.json.")] = None,
+    out_file: Annotated[Path | None, Option("--out", help="File for the scores: scores.json.")] = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -130,30 +124,23 @@ def _print_scores(scores: "Scores") -> None:
 def _column(title: str, numbers: dict[str, float], prefix: str) -> "Table":
     from qbayes.metrics import metric
 
-    table = _table(title, ["score", "value", "unit"])
+    rows: list[tuple[str, ...]] = []
     for name, value in numbers.items():
         shown = metric(prefix + name)
-        table.add_row(shown.label, shown.show(value), "" if shown.unit == "share" else shown.unit)
-    return table
+        rows.append((shown.label, shown.show(value), "" if shown.unit == "share" else shown.unit))
+    return _table(title, ["score", "value", "unit"], rows)
 
 
 def _levels(name: str, scores: "Scores") -> "Table":
     from qbayes.metrics import metric
     from qbayes.tasks.shifts import LEVELS
 
-    table = _table(f"under {name}", ["score", "none", *(f"{amount:g}" for amount in LEVELS[name])])
+    rows: list[tuple[str, ...]] = []
     for key, clean in (scores.unshifted or scores.clean).items():
-        show = metric(key).show
-        levels = (numbers[key] for _, numbers in sorted(scores.shifted[name].items()))
-        table.add_row(metric(key).label, show(clean), *map(show, levels))
-    return table
+        levels = [numbers[key] for _, numbers in sorted(scores.shifted[name].items())]
+        rows.append((metric(key).label, *map(metric(key).show, [clean, *levels])))
+    return _table(f"under {name}", ["score", "none", *(f"{amount:g}" for amount in LEVELS[name])], rows)
 
 
-def _table(title: str, columns: list[str]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
-    return table
+def _table(title: str, columns: list[str], rows: list[tuple[str, ...]]) -> "Table":
+    return plain_table(columns, rows, title=title, right=columns[1:], whole=columns)

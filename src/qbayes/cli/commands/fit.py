@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
-from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
-from qbayes.cli.console import check_choice, note, out, print_json
-from qbayes.cli.derived_options import NOTHING, Given, with_options_of
+from qbayes.cli.checkpoints import check_folder, checkpoint_in
+from qbayes.cli.console import check_choice, note, out, plural, print_json
 from qbayes.cli.inputs import open_float_posterior, open_task, parse_settings
+from qbayes.cli.options import NOTHING, Given, with_options_of
 from qbayes.training.budget import Budget
 
 if TYPE_CHECKING:
@@ -24,27 +24,27 @@ _LARGE_IMAGE = 32  # pixels a side from which colour images get the residual net
 @with_options_of(Budget, "budget")
 def fit(
     task: Annotated[
-        str, typer.Argument(metavar="TASK", help="Task: digits, uci/boston, mnist, …, or a file data.npz.")
+        str, Argument(metavar="TASK", help="Task: digits, uci/boston, mnist, …, or a file data.npz.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the posterior; new or empty.")],
-    method: Annotated[str, typer.Option(help="pointwise, mcd, bbb or sghmc.")],
+    out: Annotated[Path, Option(help="Folder for the posterior; new or empty.")],
+    method: Annotated[str, Option(help="pointwise, mcd, bbb or sghmc.")],
     network: Annotated[
         str | None,
-        typer.Option(help="mlp, lenet, resnet8, resnet18 or package.module:factory; by default by the task."),
+        Option(help="mlp, lenet, resnet8, resnet18 or package.module:factory; by default by the task."),
     ] = None,
     preset: options.Preset = "default",
     budget: Given = NOTHING,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the method: rate=0.2.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Option of the method: rate=0.2.")
     ] = None,
     network_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the network: style=relu.")
+        list[str] | None, Option(metavar="KEY=VALUE", help="Option of the network: style=relu.")
     ] = None,
     task_set: options.TaskSet = None,
     data_dir: options.DataDir = None,
     seed: options.Seed = 0,
-    chains: Annotated[int, typer.Option(help="Independent runs that become one ensemble.")] = 1,
-    start: Annotated[Path | None, typer.Option(help="Posterior from whose weights to begin.")] = None,
+    chains: Annotated[int, Option(help="Independent runs that become one ensemble.")] = 1,
+    start: Annotated[Path | None, Option(help="Posterior from whose weights to begin.")] = None,
     device: options.Device = "auto",
     resume: options.Resume = False,
     overwrite: options.OverwriteFolder = False,
@@ -140,7 +140,6 @@ def _train(
     from qbayes.device import choose_device
     from qbayes.noise import check_seed
     from qbayes.posterior.storage.save import save_posterior
-    from qbayes.training.checkpoint import Checkpoint
     from qbayes.training.fit import prepare
 
     place = choose_device(device)
@@ -149,9 +148,7 @@ def _train(
     _, attachment = prepare(plan.build, plan.task, plan.method, seed=seed, chain=0, start=begin)
     if not quiet:
         note(_summary(plan, attachment))
-    if not resume:
-        remove_checkpoint(out)
-    with checkpoint_kept_or_removed(out):
+    with checkpoint_in(out, resume=resume) as checkpoint:
         posterior = qb.fit(
             plan.build,
             plan.task,
@@ -161,7 +158,7 @@ def _train(
             chains=chains,
             start=begin,
             device=place,
-            checkpoint=Checkpoint(out / CHECKPOINT, resume),
+            checkpoint=checkpoint,
             progress=False if quiet else None,
         )
         save_posterior(posterior, out, overwrite=True)
@@ -201,7 +198,6 @@ def _print_result(
         )
     elif not quiet:
         shown = ", ".join(f"{loss:.4f}" for loss in finals)
-        members = len(posterior.members)
-        plural = "s" if members > 1 else ""
-        out().print(f"final loss {shown} after {record['seconds']:.1f} s; {members} member{plural}")
+        members = plural(len(posterior.members), "member")
+        out().print(f"final loss {shown} after {record['seconds']:.1f} s; {members}")
         out().print(f"posterior in {folder}\nnext: qbayes evaluate {shlex.quote(str(folder))}")

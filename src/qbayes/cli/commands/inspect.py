@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
-from qbayes.cli.console import note, out, print_json
+from qbayes.cli.console import note, out, plain_table, plural, print_json
 from qbayes.cli.inputs import bits_label, check_new_file, open_program
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ _GRIDS = {
 
 def inspect(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A .qbayes file, or the folder of a quantised posterior.")
+        Path, Argument(metavar="MODEL", help="A .qbayes file, or the folder of a quantised posterior.")
     ],
-    graph: Annotated[Path | None, typer.Option(help="File for a drawing: graph.svg.")] = None,
+    graph: Annotated[Path | None, Option(help="File for a drawing: graph.svg.")] = None,
     network: options.OwnNetwork = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,
@@ -122,24 +122,17 @@ def sites(program: "Program") -> list[dict[str, Any]]:
 
 
 def _print_program(found: Inspected) -> None:
-    from rich import box
-    from rich.table import Table
-
     from qbayes.integer.describe import COLUMNS, table
 
     program, console = found.program, out()
     first = program.values[program.input]
     heads = ", ".join(head or "logits" for head in (*program.outputs, *program.constant_heads))
-    members = f"{found.cost.members} member{'s' if found.cost.members > 1 else ''}"
+    members = plural(found.cost.members, "member")
     console.print(
         f"{program.signature.task} at {bits_label(program.precision)}: "
         f"{'×'.join(map(str, first.shape))} at {first.bits} bits → {heads}; {members}"
     )
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(COLUMNS):
-        rows.add_column(column, justify="left" if number < _TEXTS else "right", no_wrap=True)
-    for cells in table(program, found.cost):
-        rows.add_row(*cells)
+    rows = plain_table(COLUMNS, table(program, found.cost), right=COLUMNS[_TEXTS:], whole=COLUMNS)
     # whole, even where the terminal is narrower: half a column of numbers says nothing.
     console.width = max(console.width, _TABLE_WIDTH)
     console.print(rows)

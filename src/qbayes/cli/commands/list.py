@@ -1,27 +1,16 @@
 """``qbayes list``: what is registered, with options and their defaults."""
 
 import dataclasses
-import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
-from qbayes.cli.console import check_choice, out, print_json
+from qbayes.cli.console import check_choice, out, plain_table, print_json
+from qbayes.cli.options import AsJson
 
-REGISTRIES = (
-    "methods",
-    "networks",
-    "tasks",
-    "metrics",
-    "quantizers",
-    "backends",
-    "targets",
-    "engines",
-    "options",
-)
 # how an option, or the member itself, is named on the command line.
 _HOW = {
     "methods": "set an option with: qbayes fit … --set key=value",
@@ -36,26 +25,16 @@ _HOW = {
 }
 
 
-def list_registries(
-    registry: Annotated[str | None, typer.Argument(help=f"{', '.join(REGISTRIES)}; by default all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-) -> None:
-    """List methods, networks, tasks, metrics, range quantisers, backends, targets, engines and options.
-
-    \b
-    Examples:
-      qbayes list
-      qbayes list methods
-    """
-    chosen = REGISTRIES if registry is None else (check_choice("the registry", registry, REGISTRIES),)
-    found = {name: _READERS[name]() for name in chosen}
-    if as_json:
-        print_json(found)
-        return
-    for name, members in found.items():
-        _print_registry(name, members)
+_READERS: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
+def _reader(read: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """What a registry holds, by the function's name without its underscore."""
+    _READERS[read.__name__.removeprefix("_")] = read
+    return read
+
+
+@_reader
 def _methods() -> dict[str, Any]:
     from qbayes.methods import METHODS
 
@@ -68,11 +47,8 @@ def _method(kind: type[Any]) -> dict[str, Any]:
         name: {"method": dict(preset.method), "budget": dict(preset.budget)}
         for name, preset in kind.all_presets().items()
     }
-    return {
-        "summary": _first_sentence(sys.modules[kind.__module__].__doc__),
-        "options": options,
-        "presets": presets,
-    }
+    summary = _first_sentence(sys.modules[kind.__module__].__doc__)
+    return {"summary": summary, "options": options, "presets": presets}
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
@@ -81,35 +57,32 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
+@_reader
 def _networks() -> dict[str, Any]:
+    from qbayes.lab.study.spec.sections import network_options
     from qbayes.networks import NETWORKS
-
-    given = ("input_shape", "outputs", "kind")
-    found: dict[str, Any] = {}
-    for name in NETWORKS:
-        factory = NETWORKS[name]
-        parameters = inspect.signature(factory).parameters.values()
-        options = {p.name: p.default for p in parameters if p.name not in given}
-        found[name] = {
-            "summary": _first_sentence(sys.modules[factory.__module__].__doc__),
-            "options": options,
-        }
-    return found
-
-
-def _tasks() -> dict[str, Any]:
-    from qbayes.tasks import DATASETS
 
     return {
         name: {
-            "summary": DATASETS[name].summary,
-            "kind": DATASETS[name].kind,
-            "options": DATASETS[name].options(),
+            "summary": _first_sentence(sys.modules[NETWORKS[name].__module__].__doc__),
+            "options": {key: parameter.default for key, parameter in network_options(name).items()},
         }
-        for name in DATASETS
+        for name in NETWORKS
     }
 
 
+@_reader
+def _tasks() -> dict[str, Any]:
+    from qbayes.tasks import DATASETS
+
+    members = {name: DATASETS[name] for name in DATASETS}
+    return {
+        name: {"summary": dataset.summary, "kind": dataset.kind, "options": dataset.options()}
+        for name, dataset in members.items()
+    }
+
+
+@_reader
 def _metrics() -> dict[str, Any]:
     from qbayes.metrics import METRICS
 
@@ -119,29 +92,34 @@ def _metrics() -> dict[str, Any]:
     }
 
 
+@_reader
 def _quantizers() -> dict[str, Any]:
     from qbayes.quant.observers import QUANTIZERS
 
     return {name: {"summary": _first_sentence(QUANTIZERS[name].__doc__)} for name in QUANTIZERS}
 
 
+@_reader
 def _backends() -> dict[str, Any]:
     from qbayes.integer.backends.base import BACKENDS
 
-    return {name: _backend(BACKENDS[name]) for name in BACKENDS}
+    return {
+        name: {
+            "summary": _first_sentence(BACKENDS[name].__doc__),
+            "tolerance": dataclasses.asdict(BACKENDS[name].tolerance),
+        }
+        for name in BACKENDS
+    }
 
 
-def _backend(kind: type[Any]) -> dict[str, Any]:
-    tolerance = dataclasses.asdict(kind.tolerance)
-    return {"summary": _first_sentence(kind.__doc__), "tolerance": tolerance}
-
-
+@_reader
 def _targets() -> dict[str, Any]:
     from qbayes.export.base import TARGETS
 
     return {name: {"summary": TARGETS[name].summary} for name in TARGETS}
 
 
+@_reader
 def _engines() -> dict[str, Any]:
     from qbayes.lab.bench.engines.base import ENGINES
 
@@ -150,6 +128,7 @@ def _engines() -> dict[str, Any]:
     }
 
 
+@_reader
 def _options() -> dict[str, Any]:
     from qbayes.quant.finetune.fine_tuning import FineTuning
     from qbayes.training.budget import Budget
@@ -167,17 +146,27 @@ def options_table(kind: type) -> dict[str, dict[str, Any]]:
     }
 
 
-_READERS = {
-    "methods": _methods,
-    "networks": _networks,
-    "tasks": _tasks,
-    "metrics": _metrics,
-    "quantizers": _quantizers,
-    "backends": _backends,
-    "targets": _targets,
-    "engines": _engines,
-    "options": _options,
-}
+REGISTRIES = tuple(_READERS)
+
+
+def list_registries(
+    registry: Annotated[str | None, Argument(help=f"{', '.join(REGISTRIES)}; by default all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List methods, networks, tasks, metrics, range quantisers, backends, targets, engines and options.
+
+    \b
+    Examples:
+      qbayes list
+      qbayes list methods
+    """
+    chosen = REGISTRIES if registry is None else (check_choice("the registry", registry, REGISTRIES),)
+    found = {name: _READERS[name]() for name in chosen}
+    if as_json:
+        print_json(found)
+        return
+    for name, members in found.items():
+        _print_registry(name, members)
 
 
 def _first_sentence(text: str | None) -> str:
@@ -188,32 +177,18 @@ def _first_sentence(text: str | None) -> str:
 
 
 def _print_registry(title: str, members: Mapping[str, Mapping[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
-
     console = out()
-
-    def show(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        table = Table(
-            title=heading, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False
-        )
-        for column in columns:
-            table.add_column(column)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-
     if title == "metrics":
         rows = [(name, one["summary"], one["unit"], one["better"]) for name, one in members.items()]
-        show(title, ("name", "what", "unit", "better"), rows)
+        console.print(plain_table(("name", "what", "unit", "better"), rows, title=title))
         return
     if title == "options":
         for kind, member in members.items():
             rows = [
-                (name, one["type"], _written(one["default"]), one["summary"])
+                (name, one["type"], _spell(one["default"]), one["summary"])
                 for name, one in member["options"].items()
             ]
-            show(kind, ("name", "type", "without a recipe", "what"), rows)
+            console.print(plain_table(("name", "type", "without a recipe", "what"), rows, title=kind))
         console.print(f"  {_HOW[title]}\n")
         return
     console.print(f"{title}\n", style="bold")
@@ -221,20 +196,20 @@ def _print_registry(title: str, members: Mapping[str, Mapping[str, Any]]) -> Non
     for name, member in members.items():
         console.print(f"  {name:{width}} {member['summary']}")
         if "options" in member:
-            options = ", ".join(f"{key}={_written(value)}" for key, value in member["options"].items())
+            options = ", ".join(f"{key}={_spell(value)}" for key, value in member["options"].items())
             # wrapped by rich, under the summary.
-            console.print(_indented(options or "no options"), style="dim", soft_wrap=False)
+            console.print(_indent(options or "no options"), style="dim", soft_wrap=False)
     console.print(f"\n  {_HOW[title]}\n")
 
 
-def _indented(text: str) -> Any:
+def _indent(text: str) -> Any:
     from rich.padding import Padding
     from rich.text import Text
 
     return Padding(Text(text, overflow="fold"), (0, 0, 0, 17))
 
 
-def _written(value: object) -> str:
+def _spell(value: object) -> str:
     """A default as it would be given on the command line."""
     if value is None or isinstance(value, bool):
         return str(value).lower()

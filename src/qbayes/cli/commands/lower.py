@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
 from qbayes.cli.commands.inspect import Inspected
-from qbayes.cli.console import out, print_json
+from qbayes.cli.console import out, plural, print_json
 from qbayes.cli.inputs import PROGRAM_SUFFIX, check_new_file, is_program, open_program
 from qbayes.errors import BadInput
 
@@ -17,8 +17,8 @@ _FLOAT32_BYTES = 4
 
 
 def lower(
-    posterior: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that 'qbayes quantize' wrote.")],
-    out_file: Annotated[Path, typer.Option("--out", help="File for the program: model.qbayes.")],
+    posterior: Annotated[Path, Argument(metavar="DIR", help="Folder that 'qbayes quantize' wrote.")],
+    out_file: Annotated[Path, Option("--out", help="File for the program: model.qbayes.")],
     network: options.OwnNetwork = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,
@@ -86,11 +86,11 @@ class Made:
         return max((op.product for op in self.found.proof.ops), default=0).bit_length() + 1
 
     def summary(self) -> str:
-        size, members = self.path.stat().st_size, self.found.cost.members
+        size = self.path.stat().st_size
         share = size / self.float32_bytes if self.float32_bytes else 1.0
         lines = [
             f"{self.path}: {size:,} bytes, {100 * share:.1f} % of the weights in float32; "
-            f"{len(self.found.cost.ops)} ops, {members} member{'s' if members > 1 else ''}",
+            f"{len(self.found.cost.ops)} ops, {plural(self.found.cost.members, 'member')}",
             f"proven: no float between input and output codes; sums take {self._sum_bits} of 32 bits, "
             f"products {self._product_bits} of 64; every code stays on its grid",
         ]

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
-from qbayes.cli.console import note, out, print_json
-from qbayes.cli.inputs import check_new_file, open_answering
+from qbayes.cli.console import note, out, plain_table, print_json
+from qbayes.cli.inputs import check_new_file, open_answering, parse_pixels
 from qbayes.errors import BadInput
 
 if TYPE_CHECKING:
@@ -28,27 +28,25 @@ def predict(
     posterior: options.Model,
     inputs: Annotated[
         str,
-        typer.Argument(
-            metavar="INPUT", help="x.npy, data.npz (array x), x.csv, photo.png or task:NAME[:ROWS]."
-        ),
+        Argument(metavar="INPUT", help="x.npy, data.npz (array x), x.csv, photo.png or task:NAME[:ROWS]."),
     ],
     draws: options.Draws = 20,
     seed: options.NoiseSeed = 0,
     quantiles: Annotated[
-        str | None, typer.Option(help=f"Quantiles of a regression; by default {_QUANTILES}.")
+        str | None, Option(help=f"Quantiles of a regression; by default {_QUANTILES}.")
     ] = None,
     backend: options.BackendName = None,
     frozen_draws: Annotated[
-        int, typer.Option(help="Draws of Gaussian weights to keep packed: memory for speed, on a backend.")
+        int, Option(help="Draws of Gaussian weights to keep packed: memory for speed, on a backend.")
     ] = 0,
     pixels: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Raw inputs that stand for black and white in a picture.")
+        str, Option(metavar="LOW,HIGH", help="Raw inputs that stand for black and white in a picture.")
     ] = "0,255",
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
     device: options.Device = "auto",
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="File for the answers: .csv, .npz or .json.")
+        Path | None, Option("--out", help="File for the answers: .csv, .npz or .json.")
     ] = None,
     overwrite: options.OverwriteFile = False,
     as_json: options.AsJson = False,
@@ -67,8 +65,7 @@ def predict(
       qbayes predict examples/cifar10/resnet8-mcd-w4a4.qbayes examples/cifar10/cat.png
       qbayes predict model.qbayes x.npy --backend onednn --frozen-draws 20
     """
-    from qbayes.cli.page_inputs import parse_pixels
-    from qbayes.cli.rows import read_rows, write_columns
+    from qbayes.cli.rows import as_records, read_rows, write_columns
 
     if out_file is not None:
         check_new_file(out_file, (".csv", ".npz", ".json"), overwrite=overwrite)
@@ -144,23 +141,15 @@ def _levels(text: str) -> list[float]:
     return levels
 
 
-def as_records(columns: Columns) -> list[dict[str, Any]]:
-    """One object a row, for JSON."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
 def _print_columns(columns: Columns) -> None:
-    from rich import box
-    from rich.table import Table
-
     names = [name for name in columns if not name.startswith("probability_")]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
-    for values in list(zip(*(columns[name] for name in names), strict=True))[:_SHOWN]:
-        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in values))
+    heads = [name.replace("_", " ") for name in names]
+    rows = [
+        [f"{value:.4g}" if isinstance(value, float) else str(value) for value in values]
+        for values in zip(*(columns[name][:_SHOWN] for name in names), strict=True)
+    ]
     console = out()
-    console.print(table)
+    console.print(plain_table(heads, rows, right=heads))
     total = len(columns["row"])
     if total > _SHOWN or len(names) < len(columns):
         more = f"{total:,} rows; " if total > _SHOWN else ""

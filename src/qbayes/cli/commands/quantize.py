@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli import options
-from qbayes.cli.checkpoints import CHECKPOINT, check_folder, checkpoint_kept_or_removed, remove_checkpoint
-from qbayes.cli.console import check_choice, note, out, print_json
-from qbayes.cli.derived_options import NOTHING, Given, with_options_of
+from qbayes.cli.checkpoints import check_folder, checkpoint_in
+from qbayes.cli.console import check_choice, note, out, plural, print_json
 from qbayes.cli.inputs import open_float_posterior, parse_settings, task_for
+from qbayes.cli.options import NOTHING, Given, with_options_of
 from qbayes.errors import BadInput
 from qbayes.options import options_of
 from qbayes.quant.finetune.fine_tuning import FineTuning
@@ -32,30 +32,28 @@ _RECORDED = ("precision", "budget", "task", "seed", "sharpness", "seconds", "dev
     epochs="Passes over the training rows; 0 calibrates only.",
 )
 def quantize(
-    posterior: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a float posterior.")],
-    out: Annotated[Path, typer.Option(help="Folder for the quantised posterior; new or empty.")],
-    precision: Annotated[str | None, typer.Option(help="Bits of weights and activations: W4A4.")] = None,
-    weight: Annotated[int | None, typer.Option(help="Bits of the weights, 2 to 8.")] = None,
-    activation: Annotated[int | None, typer.Option(help="Bits of the activations, 2 to 8.")] = None,
+    posterior: Annotated[Path, Argument(metavar="DIR", help="Folder of a float posterior.")],
+    out: Annotated[Path, Option(help="Folder for the quantised posterior; new or empty.")],
+    precision: Annotated[str | None, Option(help="Bits of weights and activations: W4A4.")] = None,
+    weight: Annotated[int | None, Option(help="Bits of the weights, 2 to 8.")] = None,
+    activation: Annotated[int | None, Option(help="Bits of the activations, 2 to 8.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Option of the precision: weight_range=mse."),
+        Option("--set", metavar="KEY=VALUE", help="Option of the precision: weight_range=mse."),
     ] = None,
     override: Annotated[
         list[str] | None,
-        typer.Option(metavar="LAYERS:KEY=VALUE,…", help="What differs in some layers: 'logits:weight=8'."),
+        Option(metavar="LAYERS:KEY=VALUE,…", help="What differs in some layers: 'logits:weight=8'."),
     ] = None,
     mixed: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="bytes|bit-operations",
             help="Give each layer bits of its own, by its sensitivity, at the cost of --precision.",
         ),
     ] = None,
     tuning: Given = NOTHING,
-    task: Annotated[
-        str | None, typer.Option(help="Task to train on; by default the one it was fitted on.")
-    ] = None,
+    task: Annotated[str | None, Option(help="Task to train on; by default the one it was fitted on.")] = None,
     task_set: options.TaskSet = None,
     data_dir: options.DataDir = None,
     network: options.OwnNetwork = None,
@@ -92,7 +90,7 @@ def quantize(
         note(_summary(job))
     if mixed is not None:
         # the rate of the recipe stays that of the bits that were asked for.
-        job = replace(job, precision=_assigned(job, device, mixed, quiet=quiet))
+        job = replace(job, precision=_assign(job, device, mixed, quiet=quiet))
     made = _train(job, device, out, resume=resume, quiet=quiet)
     _print_result(made, posterior, out, as_json=as_json, quiet=quiet)
 
@@ -119,13 +117,13 @@ def read_precision(
     for part in parts.values():
         for name, value in part.items():
             if name in changed:
-                said = " and ".join(option for option, given in parts.items() if name in given)
-                raise BadInput(f"{name} must be given once", f"by {said}", "leave one of them out")
+                sources = " and ".join(option for option, given in parts.items() if name in given)
+                raise BadInput(f"{name} must be given once", f"by {sources}", "leave one of them out")
             changed[name] = value
     return Precision.parse({"preset": preset, **changed})
 
 
-def _assigned(job: "QuantizeJob", device: str, kind: str, *, quiet: bool) -> "Precision":
+def _assign(job: "QuantizeJob", device: str, kind: str, *, quiet: bool) -> "Precision":
     """The precision with bits by layer, at the cost that it has without."""
     import qbayes as qb
     from qbayes.quant.mixed.costs import KINDS
@@ -172,35 +170,26 @@ def _override(text: str) -> tuple[str, dict[str, Any]]:
 def _train(job: "QuantizeJob", device: str, out: Path, *, resume: bool, quiet: bool) -> "NetworkPosterior":
     import qbayes as qb
     from qbayes.quant.finetune.quantize import quantize_members
-    from qbayes.training.checkpoint import Checkpoint
 
-    if not resume:
-        remove_checkpoint(out)
-    with checkpoint_kept_or_removed(out):
-        checkpoint = Checkpoint(out / CHECKPOINT, resume)
+    with checkpoint_in(out, resume=resume) as checkpoint:
         made = quantize_members(job, device=device, checkpoint=checkpoint, progress=False if quiet else None)
         qb.save_posterior(made, out, overwrite=True)
     return made
 
 
 def _summary(job: "QuantizeJob") -> str:
-    precision, budget, members = job.precision, job.budget, job.members
-    epochs = f"{budget.epochs} epoch{'s' if budget.epochs > 1 else ''}"
-    trained = f"{epochs} of batches of {budget.batch_size}, learning rate {budget.learning_rate:g}"
+    precision, budget, bits = job.precision, job.budget, job.precision.elementwise_bits or 0
+    rate = f"batches of {budget.batch_size}, learning rate {budget.learning_rate:g}"
+    trained = f"{plural(budget.epochs, 'epoch')} of {rate}" if budget.epochs else "calibration only"
+    elementwise = f", {bits} where nothing multiplies" if bits > precision.activation else ""
     return (
-        f"{precision.label} on {job.task.name}: {members} member{'s' if members > 1 else ''}, "
-        f"{trained if budget.epochs else 'calibration only'}\n"
+        f"{precision.label} on {job.task.name}: {plural(job.members, 'member')}, {trained}\n"
         f"  weights      {precision.weight} bits, {precision.weight_scheme} by {precision.granularity}, "
         f"{precision.weight_range}\n"
         f"  activations  {precision.activation} bits, {precision.activation_scheme}, "
         f"{precision.activation_range}; input {precision.input_bits}, outputs {precision.output_bits} bits"
-        f"{_between(precision)}"
+        f"{elementwise}"
     )
-
-
-def _between(precision: "Precision") -> str:
-    bits = precision.elementwise_bits
-    return f", {bits} where nothing multiplies" if bits is not None and bits > precision.activation else ""
 
 
 def _print_result(

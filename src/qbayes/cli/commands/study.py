@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from qbayes.cli.console import TIME_IS_UP, check_choice, note, out, print_json
+from qbayes.cli.console import TIME_IS_UP, check_choice, note, out, plain_table, print_json
 from qbayes.cli.options import AsJson, DataDir, Device, Quiet
 from qbayes.errors import BadInput
 
@@ -19,12 +20,10 @@ if TYPE_CHECKING:
 study_app = typer.Typer(
     no_args_is_help=True, help="Studies: one run, the axes that vary, and a page that answers the question."
 )
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file, or the name of a shipped study.")]
-StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="Folder of the results; by default runs/NAME.")
-]
+File = Annotated[Path, Argument(metavar="FILE", help="A TOML file, or the name of a shipped study.")]
+StoreOption = Annotated[Path | None, Option("--store", help="Folder of the results; by default runs/NAME.")]
 StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", help="Folder of a study's results, or a CSV of them.")
+    Path, Argument(metavar="STORE", help="Folder of a study's results, or a CSV of them.")
 ]
 
 
@@ -32,23 +31,21 @@ StoreArgument = Annotated[
 def run(
     file: File,
     store: StoreOption = None,
-    executor: Annotated[str, typer.Option(help="local, or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, for --executor ray.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once.")] = None,
+    executor: Annotated[str, Option(help="local, or ray.")] = "local",
+    address: Annotated[str | None, Option(help="Of a Ray cluster, for --executor ray.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Processes at once.")] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
-    stack: Annotated[
-        bool, typer.Option("--stack/--no-stack", help="Train small networks of one shape together.")
-    ] = True,
+    retry: Annotated[bool, Option("--retry", help="Try failed runs again.")] = False,
+    stack: Annotated[bool, Option(help="Train small networks of one shape together.")] = True,
     lenders: Annotated[
         list[Path] | None,
-        typer.Option("--from", help="Another study's results: what it has is not done again; repeatable."),
+        Option("--from", help="Another study's results: what it has is not done again; repeatable."),
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so long; the same command goes on, to the same bits.")
+        float | None, Option(help="Stop after so long; the same command goes on, to the same bits.")
     ] = None,
-    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the page at the end.")] = True,
+    report: Annotated[bool, Option(help="Write the page at the end.")] = True,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -74,7 +71,7 @@ def run(
     check_choice("the executor", executor, tuple(EXECUTORS))
     if address is not None and executor != "ray":
         raise BadInput("an address belongs to Ray", f"--executor {executor}", "add --executor ray")
-    folder = store or _default_store(study)
+    folder = store or Path("runs") / study.name
     with watching(study.name, enabled=not quiet and not as_json) as watch:
         outcome = run_study(
             study,
@@ -107,9 +104,8 @@ def plan(file: File, store: StoreOption = None, data_dir: DataDir = None, as_jso
       qbayes study plan studies/digits.toml
     """
     study = _read(file)
-    folder = store or _default_store(study)
-    found = _plan(study, folder, data_dir)
-    _print_plan(study, found, folder, as_json=as_json)
+    folder = store or Path("runs") / study.name
+    _print_plan(study, _plan(study, folder, data_dir), folder, as_json=as_json)
 
 
 @study_app.command("status")
@@ -139,7 +135,7 @@ def status(store: StoreArgument, as_json: AsJson = False) -> None:
     if frame.candidates:
         out().print(f"{len(frame.candidates)} candidates were scored on held-out rows")
     for row in frame.failed:
-        out().print(f"failed  {_called(row)}: {row.get('reason', '')}")
+        out().print(f"failed  {_run_name(row)}: {row.get('reason', '')}")
     if frame.failed:
         out().print("next: qbayes study run FILE --retry tries them again")
 
@@ -148,10 +144,9 @@ def status(store: StoreArgument, as_json: AsJson = False) -> None:
 def report(
     store: StoreArgument,
     folder: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for the page; by default STORE/report. A CSV needs it."),
+        Path | None, Option("--out", help="Folder for the page; by default STORE/report. A CSV needs it.")
     ] = None,
-    static: Annotated[bool, typer.Option("--static/--no-static", help="Figures as SVG and PDF too.")] = False,
+    static: Annotated[bool, Option(help="Figures as SVG and PDF too.")] = False,
 ) -> None:
     """Write the page of a study, finished or not: figures, claims, checks and the table.
 
@@ -160,14 +155,13 @@ def report(
       qbayes study report runs/digits --static
       qbayes study report docs/results/uci.csv --out runs/uci-report
     """
-    page = _report(store, static=static, folder=folder)
-    out().print(f"the report is {page}")
+    out().print(f"the report is {_report(store, static=static, folder=folder)}")
 
 
 @study_app.command("compare")
 def compare(
     before: StoreArgument,
-    after: Annotated[Path, typer.Argument(metavar="STORE", help="The other one.")],
+    after: Annotated[Path, Argument(metavar="STORE", help="The other one.")],
     as_json: AsJson = False,
 ) -> None:
     """What moved between two stores (or published tables), run by run, with intervals.
@@ -188,20 +182,16 @@ def compare(
 
 def _print_comparison(found: "Comparison") -> None:
     """What moved, first; then how much did not, and what has no partner."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("condition", "score", "before", "after", "difference", "95 % interval", "runs", ""):
-        table.add_column(name, justify="left" if name in ("condition", "score", "") else "right")
+    rows: list[tuple[str, ...]] = []
     for one in found.moved:
         interval = "–" if one.low is None or one.high is None else f"{one.low:+.4g} … {one.high:+.4g}"
         verdict = {True: "better", False: "worse", None: ""}[one.better]
         numbers = (f"{one.before:.4g}", f"{one.after:.4g}", f"{one.difference:+.4g}", interval, str(one.runs))
-        table.add_row(one.subject, one.metric, *numbers, verdict)
+        rows.append((one.subject, one.metric, *numbers, verdict))
     out().print(f"{found.paired:,} runs are in both; {len(found.moved)} of {len(found.changes)} scores moved")
     if found.moved:
-        out().print(table)
+        numbers = ("before", "after", "difference", "95 % interval", "runs")
+        out().print(plain_table(("condition", "score", *numbers, ""), rows, right=numbers))
     for name, runs in (("before", found.only_before), ("after", found.only_after)):
         if runs:
             shown = "; ".join(runs[:3]) + (f"; … {len(runs)} in all" if len(runs) > 3 else "")
@@ -209,14 +199,9 @@ def _print_comparison(found: "Comparison") -> None:
 
 
 def _read(file: Path) -> "Study":
-    from qbayes.lab.study.spec.builtin import study_file
-    from qbayes.lab.study.spec.study import Study
+    from qbayes.lab.study.spec.study import Study, study_file
 
     return Study.read(study_file(file))
-
-
-def _default_store(study: "Study") -> Path:
-    return Path("runs") / study.name
 
 
 def _plan(study: "Study", folder: Path, data_dir: Path | None) -> "Plan":
@@ -259,14 +244,12 @@ def _print_plan(study: "Study", found: "Plan", folder: Path, *, as_json: bool) -
 
 
 def _time_left(seconds: float, unknown: int) -> str:
-    if not seconds and not unknown:
-        return "nothing is left to do"
-    measured = f"about {shown_time(seconds)} on one worker, by the stages measured so far" if seconds else ""
+    measured = f"about {time_text(seconds)} on one worker, by the stages measured so far" if seconds else ""
     never = f"{unknown:,} stages of kinds that were never measured here" if unknown else ""
-    return "; ".join(part for part in (measured, never) if part)
+    return "; ".join(filter(None, (measured, never))) or "nothing is left to do"
 
 
-def shown_time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
     """``45 s``, ``12 min``, ``3 h 20 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -305,12 +288,12 @@ def _print_outcome(
             }
         )
         return
-    for said in outcome.notes:
-        note(f"damaged  {said}")
+    for damage in outcome.notes:
+        note(f"damaged  {damage}")
     if quiet:
         return
     out().print(
-        f"{outcome.done:,} of {outcome.planned:,} runs done in {shown_time(outcome.seconds)}; "
+        f"{outcome.done:,} of {outcome.planned:,} runs done in {time_text(outcome.seconds)}; "
         f"the table is {folder / 'results.csv'}"
     )
     if outcome.left:
@@ -323,6 +306,6 @@ def _print_outcome(
         out().print(f"the report is {page}")
 
 
-def _called(row: Mapping[str, Any]) -> str:
+def _run_name(row: Mapping[str, Any]) -> str:
     fold = "" if row.get("fold") is None else f" fold {row['fold']}"
     return f"{row['method']} on {row['task']}{fold}, {row['precision']}, seed {row['seed']}"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from qbayes.cli.commands.study import StoreArgument
 from qbayes.cli.console import out
@@ -13,14 +13,13 @@ _DIGITS = 6  # as in qbayes.lab.report.export_csv, which --help does not import
 
 def export(
     store: StoreArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The CSV to write; one that is there goes.")],
-    digits: Annotated[int, typer.Option(min=3, max=17, help="Significant digits of scores.")] = _DIGITS,
+    file: Annotated[Path, Argument(metavar="FILE", help="The CSV to write; one that is there goes.")],
+    digits: Annotated[int, Option(min=3, max=17, help="Significant digits of scores.")] = _DIGITS,
     leave_out: Annotated[
-        list[str] | None, typer.Option("--leave-out", help="A score or cost that nobody needs; repeatable.")
+        list[str] | None, Option("--leave-out", help="A score or cost that nobody needs; repeatable.")
     ] = None,
     candidates: Annotated[
-        bool,
-        typer.Option("--candidates", help="Instead: the held-out scores of the candidates of a choice."),
+        bool, Option("--candidates", help="Instead: the held-out scores of the candidates of a choice.")
     ] = False,
 ) -> None:
     """Write the results as one small CSV, from which the report can be made again.

@@ -50,16 +50,15 @@ class _Lines:
 
 def summary(progress: "Progress") -> str:
     """One line: runs, failures, time so far and left."""
-    parts = [f"{progress.runs_done:,} of {progress.runs:,} runs"]
-    if progress.runs_failed:
-        parts.append(f"{progress.runs_failed} failed")
-    if progress.jobs_done and progress.seconds:
-        parts.append(f"{60 * progress.runs_done / progress.seconds:.3g} a minute")
-    parts.append(f"{_clock(progress.seconds)} so far")
-    left = seconds_left(progress)
-    if left is not None:
-        parts.append(f"about {_clock(left)} left")
-    return ", ".join(parts)
+    timed, left = progress.jobs_done and progress.seconds, seconds_left(progress)
+    parts = (
+        f"{progress.runs_done:,} of {progress.runs:,} runs",
+        f"{progress.runs_failed} failed" if progress.runs_failed else "",
+        f"{60 * progress.runs_done / progress.seconds:.3g} a minute" if timed else "",
+        f"{_clock(progress.seconds)} so far",
+        "" if left is None else f"about {_clock(left)} left",
+    )
+    return ", ".join(filter(None, parts))
 
 
 def seconds_left(progress: "Progress") -> float | None:

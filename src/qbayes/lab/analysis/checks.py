@@ -1,20 +1,32 @@
 """Numbered checks K1 …: what must not be believed about a study's numbers, in one sentence each."""
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from qbayes.lab.analysis.caveats import SHARED, of_two, without_control
-from qbayes.lab.analysis.check_base import CHECKS, Check, Finding, Study, check, label, listed, one_run
-from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.analysis.pairs import Pair, is_float, is_quantised, score
-from qbayes.lab.analysis.run_groups import COLLAPSE_REGRESSION, POINTWISE, has_collapsed
+from qbayes.lab.analysis.frame import AXIS, Frame, Row
+from qbayes.lab.analysis.pairs import (
+    SHARED,
+    Pair,
+    is_float,
+    is_quantised,
+    of_two,
+    paired,
+    score,
+    without_control,
+)
+from qbayes.lab.analysis.run_groups import COLLAPSE_REGRESSION, POINTWISE, free_axes, has_collapsed
 from qbayes.lab.study.store.table import ORIGIN
 from qbayes.metrics.row_errors import BINS, bin_of
 from qbayes.metrics.scores import METRICS, is_score
 
+READ_DETAILS = 400  # runs whose details are read at most: 10,000 rows each take 0.1 GB
+_NAMED = 4
 FEWEST_SEEDS = 3
 # Errors that a working network stays below: LeNet-5 reaches 0.9 % on MNIST (LeCun et al., 1998), the paper's
 # slim ResNet-18 8.3 % on CIFAR-10; 4 % is 15 wrong of the 360 test digits of scikit-learn's set.
@@ -27,15 +39,88 @@ LOST_NOISE = 0.1  # share of the float run's mutual information below which the 
 SOME_NOISE = 1e-3  # nats of mutual information below which float had none to lose
 
 
+@dataclass(frozen=True)
+class Check:
+    """``found`` says what must not be believed, or, where ``passed``, what was looked at."""
+
+    id: str
+    title: str
+    passed: bool
+    found: str
+
+
+class Study:
+    """A frame and what several checks ask of it."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return paired(self.frame)
+
+    @cached_property
+    def cells(self) -> dict[str, list[Row]]:
+        """Rows that differ by seed and fold alone, under their label."""
+        found: dict[str, list[Row]] = defaultdict(list)
+        for row in self.frame.rows:
+            found[label(row)].append(row)
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def with_details(self) -> list[Row]:
+        """The first run of each cell, as many as may be read."""
+        first = (rows[0] for rows in self.cells.values())
+        kept = (row for row in first if self.frame.details(str(row["run"])) is not None)
+        return list(itertools.islice(kept, READ_DETAILS))
+
+
+Finding = tuple[str, list[str], str]  # what must not be believed about …, these, and what was looked at
+CHECKS: list[tuple[str, Callable[[Study], Finding]]] = []
+
+
+def check(title: str) -> Callable[[Callable[[Study], Finding]], Callable[[Study], Finding]]:
+    """Put the decorated function behind the checks before it."""
+
+    def enter(function: Callable[[Study], Finding]) -> Callable[[Study], Finding]:
+        CHECKS.append((title, function))
+        return function
+
+    return enter
+
+
+def list_some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return "; ".join(names[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def label(row: Row) -> str:
+    """``mnist lenet mcd W8A7`` and what else tells it from others, besides seed and fold."""
+    parts = [str(row.get(name)) for name in ("task", "network", "method", "precision")]
+    if not is_float(row):
+        usual = {"scheme": "default", "training": "trained"}
+        parts += [str(row[name]) for name, value in usual.items() if row.get(name) not in (None, value)]
+    parts += ["paper recipe"] if row.get("recipe") == "paper" else []
+    parts += [f"{row.get('draws')} draws"] if row.get("method") != POINTWISE else []
+    parts += [f"{name.removeprefix(AXIS)} {value}" for name, value in free_axes(row)]
+    return " ".join(parts)
+
+
+def one_run(row: Row) -> str:
+    fold = f" fold {row['fold']}" if row.get("fold") is not None else ""
+    return f"{label(row)}{fold} seed {row.get('seed')}"
+
+
 def check_all(frame: Frame) -> list[Check]:
     """Every check, in order."""
     study = Study(frame)
-    return [_made(f"K{number}", title, find(study)) for number, (title, find) in enumerate(CHECKS, start=1)]
+    return [_make(f"K{number}", title, find(study)) for number, (title, find) in enumerate(CHECKS, start=1)]
 
 
-def _made(id: str, title: str, finding: Finding) -> Check:
+def _make(id: str, title: str, finding: Finding) -> Check:
     warning, culprits, looked_at = finding
-    return Check(id, title, not culprits, f"{warning}: {listed(culprits)}." if culprits else f"{looked_at}.")
+    found = f"{warning}: {list_some(culprits)}." if culprits else f"{looked_at}."
+    return Check(id, title, not culprits, found)
 
 
 @check("seeds enough for a spread")
@@ -45,11 +130,12 @@ def _seeds(study: Study) -> Finding:
         for name, rows in study.cells.items()
         if len(repeats := {(row.get("fold"), row.get("seed")) for row in rows}) < FEWEST_SEEDS
     ]
-    warning = (
-        f"Spreads and intervals of fewer than {FEWEST_SEEDS} runs must not be believed, and one run says "
-        "nothing of training"
+    spreads = f"Spreads and intervals of fewer than {FEWEST_SEEDS} runs must not be believed"
+    return (
+        f"{spreads}, and one run says nothing of training",
+        few,
+        f"Every condition has {FEWEST_SEEDS} seeds or folds, or more",
     )
-    return warning, few, f"Every condition has {FEWEST_SEEDS} seeds or folds, or more"
 
 
 @check("float baselines reach their floor")
@@ -75,7 +161,7 @@ def _floor(row: Row) -> tuple[float | None, str]:
 
 
 @check("no run collapsed")
-def _collapsed(study: Study) -> Finding:
+def _collapse(study: Study) -> Finding:
     fallen = sorted({label(pair.quantised) for pair in study.pairs if has_collapsed(pair)})
     warning = "ECE, entropy and NLL of collapsed runs must not be read as uncertainty"
     return warning, fallen, f"None of {len(study.pairs)} quantised runs has collapsed"
@@ -190,7 +276,7 @@ def _splits(study: Study) -> Finding:
 def _finite(study: Study) -> Finding:
     scores = sorted(filter(is_score, study.frame.columns()))
     found = ((row, _not_finite(row, scores)) for row in study.frame.rows)
-    bad = sorted(f"{one_run(row)} ({listed(names)})" for row, names in found if names)
+    bad = sorted(f"{one_run(row)} ({list_some(names)})" for row, names in found if names)
     warning = "Means with scores that are not finite say nothing about the other runs"
     return warning, bad, "Every score is a finite number"
 
@@ -204,15 +290,10 @@ def _not_finite(row: Row, scores: Sequence[str]) -> list[str]:
 def _controls(study: Study) -> Finding:
     alone, trained = without_control(study.frame)
     names = sorted({label(pair.quantised) for pair in alone})
-    warning = (
-        "What bits changed cannot be told from what training changed without a float run that was fine-tuned "
-        "alike"
-    )
-    return (
-        warning,
-        names,
-        f"All of {len(trained)} fine-tuned runs have one" if trained else "None was fine-tuned",
-    )
+    without = "without a float run that was fine-tuned alike"
+    warning = f"What bits changed cannot be told from what training changed {without}"
+    looked_at = f"All of {len(trained)} fine-tuned runs have one" if trained else "None was fine-tuned"
+    return warning, names, looked_at
 
 
 @check("pairs are of one commit and machine")

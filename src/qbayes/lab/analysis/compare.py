@@ -4,8 +4,6 @@ Runs are the same where task, fold, network, method, recipe, precision, scheme, 
 every axis agree, whatever their keys: another version of the code gives other keys to the same runs.
 """
 
-import csv
-import io
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
@@ -13,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from qbayes.errors import BadInput, unknown_name
-from qbayes.lab.analysis.check_base import label, one_run
+from qbayes.lab.analysis.checks import label, one_run
 from qbayes.lab.analysis.frame import AXIS, Frame, Row, natural
 from qbayes.lab.analysis.intervals import Estimate, estimate, several_folds
 from qbayes.lab.analysis.pairs import score, unit
 from qbayes.lab.analysis.run_groups import free_axes
+from qbayes.lab.study.store.table import csv_text
 from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import METRICS
 
@@ -77,11 +76,7 @@ class Comparison:
         }
 
     def to_csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list[str](_FIELDS), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(_plain(one) for one in self.changes)
-        return text.getvalue()
+        return csv_text(_FIELDS, (list(_plain(one).values()) for one in self.changes))
 
 
 def compare(before: Frame, after: Frame, metrics: tuple[str, ...] = ()) -> Comparison:
@@ -100,19 +95,14 @@ def compare(before: Frame, after: Frame, metrics: tuple[str, ...] = ()) -> Compa
     groups: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
     for key in shared:
         groups[label(first[key])].append((first[key], second[key]))
-    return Comparison(
-        before=before.name,
-        after=after.name,
-        changes=tuple(
-            _change(subject, metric, rows, sides)
-            for subject, rows in sorted(groups.items(), key=lambda item: natural(item[0]))
-            for metric in (metrics or METRICS)
-            if any(metric in one and metric in two for one, two in rows)
-        ),
-        only_before=_only(first, second),
-        only_after=_only(second, first),
-        paired=len(shared),
+    changes = tuple(
+        _change(subject, metric, rows, sides)
+        for subject, rows in sorted(groups.items(), key=lambda item: natural(item[0]))
+        for metric in (metrics or METRICS)
+        if any(metric in one and metric in two for one, two in rows)
     )
+    alone = _only(first, second), _only(second, first)
+    return Comparison(before.name, after.name, changes, *alone, paired=len(shared))
 
 
 def _axes(frame: Frame) -> set[str]:
@@ -154,7 +144,7 @@ def _change(
         sides = ((old.details(str(one["run"])), new.details(str(two["run"]))) for one, two in both)
         se_rows = row_error(sides, metric, relative=False) or None
     found = estimate({which: _apart(before[which], after[which]) for which in before}, se_rows)
-    moved = _moved(found)
+    moved = _has_moved(found)
     return Change(
         subject=subject,
         metric=metric,
@@ -174,7 +164,7 @@ def _apart(before: float, after: float) -> float:
     return 0.0 if before == after or (math.isnan(before) and math.isnan(after)) else after - before
 
 
-def _moved(found: Estimate) -> bool:
+def _has_moved(found: Estimate) -> bool:
     if found.low is None or found.high is None:
         # without end, or the same in every run.
         return not math.isfinite(found.value) or (found.freedom > 0 and found.value != 0)

@@ -4,6 +4,8 @@ A frame is read from a store (``study.json``, ``results.jsonl`` and, on demand, 
 row), or from a table of results alone, and never changes it. Nothing here knows methods, figures or claims.
 """
 
+import functools
+import itertools
 import json
 import re
 from collections import OrderedDict
@@ -87,8 +89,8 @@ class Frame:
         """The frame of a store, also of a half-finished one, or of a CSV; what is neither is refused."""
         store = Path(store)
         if is_table(store):
-            found = read_table(store)
-            return cls._of(found.header, found.rows, table=store)
+            read = read_table(store)
+            return cls._of(read.header, read.rows, table=store)
         header = _read_header(store)
         latest = {str(row["run"]): row for row in _read_results(store / RESULTS)}
         planned = _read_planned(store / PLANNED)
@@ -96,27 +98,11 @@ class Frame:
         return cls._of(header, rows, folder=store)
 
     @classmethod
-    def _of(
-        cls,
-        header: Mapping[str, Any],
-        rows: Sequence[Row],
-        *,
-        folder: Path | None = None,
-        table: Path | None = None,
-    ) -> "Frame":
+    def _of(cls, header: Mapping[str, Any], rows: Sequence[Row], **source: Any) -> "Frame":
         candidates = tuple(row for row in rows if row.get(CANDIDATE) is not None)
-        rows = [row for row in rows if row.get(CANDIDATE) is None]
-        return cls(
-            name=str(header["name"]),
-            question=str(header.get("question", "")),
-            header=header,
-            rows=tuple(row for row in rows if row.get("status", "done") == "done"),
-            failed=tuple(row for row in rows if row.get("status", "done") != "done"),
-            planned=int(header["runs"]),
-            candidates=candidates,
-            folder=folder,
-            table=table,
-        )
+        done, failed = _by_status([row for row in rows if row.get(CANDIDATE) is None])
+        name, question = str(header["name"]), str(header.get("question", ""))
+        return cls(name, question, header, done, failed, int(header["runs"]), candidates, **source)
 
     def where(self, **columns: object) -> "Frame":
         """Rows (also failed ones) whose columns equal the values; a tuple, list or set means any of them.
@@ -139,8 +125,7 @@ class Frame:
                 f"'{self.name}' has none",
                 "leave --candidates out, or give its runs a choose = {…}",
             )
-        done = tuple(row for row in self.candidates if row.get("status", "done") == "done")
-        failed = tuple(row for row in self.candidates if row.get("status", "done") != "done")
+        done, failed = _by_status(self.candidates)
         return replace(self, rows=done, failed=failed, planned=len(self.candidates), candidates=())
 
     def once(self, name: str, make: Callable[[], T]) -> T:
@@ -175,14 +160,12 @@ class Frame:
         files = sorted((self.folder / stage).glob(f"*/{DONE}"))
         return {file.parent.name: _read_object(file) for file in files}
 
-    def seconds(self) -> dict[str, dict[str, float]]:
-        """Seconds that each finished stage took, by kind of stage and key."""
-        return {
-            stage: {
-                key: float(done["seconds"]) for key, done in self.stages(stage).items() if "seconds" in done
-            }
-            for stage in STAGES
-        }
+
+def once_a_frame(make: Callable[[Frame], T]) -> Callable[[Frame], T]:
+    """What a function finds in a frame, found at the first call only."""
+    return functools.wraps(make)(
+        lambda frame: frame.once(f"{make.__module__}.{make.__qualname__}", lambda: make(frame))
+    )
 
 
 def axes(row: Row) -> tuple[str, ...]:
@@ -201,6 +184,12 @@ def natural(value: object) -> tuple[int, tuple[tuple[int, float, str], ...]]:
         return 0, ((0, float(value), ""),)
     parts = [part for part in re.split(r"(\d+)", str(value)) if part]
     return 1, tuple((0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts)
+
+
+def _by_status(rows: Sequence[Row]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Those that ended well, and those that did not."""
+    done = [row.get("status", "done") == "done" for row in rows]
+    return tuple(itertools.compress(rows, done)), tuple(itertools.compress(rows, (not one for one in done)))
 
 
 def _choices(value: object) -> Collection[object]:
@@ -224,28 +213,25 @@ def _read_header(store: Path) -> Mapping[str, Any]:
     return header
 
 
-def _read_json(path: Path) -> object:
+def _read_json(path: Path, kind: type[T], word: str) -> T:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as cause:
         raise BadFile(f"{path.name} must be readable JSON", f"{path}: {cause}", _RESTORE) from cause
+    if not isinstance(content, kind):
+        raise BadFile(f"{path.name} must hold a JSON {word}", f"{path}: {type(content).__name__}", _RESTORE)
+    return content
 
 
 def _read_object(path: Path) -> Mapping[str, Any]:
-    content = _read_json(path)
-    if not isinstance(content, dict):
-        raise BadFile(f"{path.name} must hold a JSON object", f"{path}: {type(content).__name__}", _RESTORE)
-    return content
+    return _read_json(path, dict, "object")
 
 
 def _read_planned(path: Path) -> frozenset[str] | None:
     """The runs of the study as it is now: a study that was changed may have left rows of runs it lost."""
     if not path.is_file():
         return None
-    content = _read_json(path)
-    if not isinstance(content, list):
-        raise BadFile(f"{path.name} must hold a JSON list", f"{path}: {type(content).__name__}", _RESTORE)
-    return frozenset(map(str, content))
+    return frozenset(map(str, _read_json(path, list, "list")))
 
 
 def _read_results(path: Path) -> Iterable[Row]:
@@ -257,7 +243,7 @@ def _read_results(path: Path) -> Iterable[Row]:
     except OSError as cause:
         raise BadFile(f"{path.name} must be readable", f"{path}: {cause}", _RESTORE) from cause
     for number, line in enumerate(lines, start=1):
-        row = _parsed(line)
+        row = _parse(line)
         if row is None:
             raise BadFile(
                 "every line of results must be a JSON object with a 'run'",
@@ -267,7 +253,7 @@ def _read_results(path: Path) -> Iterable[Row]:
         yield row
 
 
-def _parsed(line: str) -> Row | None:
+def _parse(line: str) -> Row | None:
     try:
         content = json.loads(line)
     except json.JSONDecodeError:

@@ -16,7 +16,8 @@ Each split has test rows of its own, so its spread holds that of the rows alread
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -33,8 +34,23 @@ Covers = Literal["runs and rows", "splits", "runs", "rows", "exact", "counted", 
 _LEAST_CHANCE = 1e-16
 
 
+class Interval(ABC):
+    """What has bounds, and so the ends of its 95 % interval."""
+
+    @abstractmethod
+    def bounds(self, level: float = LEVEL) -> tuple[float | None, float | None]: ...
+
+    @property
+    def low(self) -> float | None:
+        return self.bounds()[0]
+
+    @property
+    def high(self) -> float | None:
+        return self.bounds()[1]
+
+
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Interval):
     """A mean over ``runs``; ``se_runs`` has ``freedom`` degrees of freedom (0: one run, no spread).
 
     ``se_rows`` is None where nothing is known of the test rows; ``splits``: the runs differ in theirs.
@@ -71,14 +87,6 @@ class Estimate:
         finite = math.isfinite(self.value) and math.isfinite(self.se_runs)
         counted = self.freedom == math.inf and self.se_rows == 0
         return finite and (counted or (self.freedom > 0 and self.se_runs > 0) or bool(self.se_rows))
-
-    @property
-    def low(self) -> float | None:
-        return self.bounds()[0]
-
-    @property
-    def high(self) -> float | None:
-        return self.bounds()[1]
 
     def bounds(self, level: float = LEVEL) -> tuple[float | None, float | None]:
         """The ends of the two-sided interval, or None where there is no spread to build it from."""
@@ -131,7 +139,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Interval):
     """``count`` of ``runs``, in per cent, with the exact binomial bounds of Clopper and Pearson (1934)."""
 
     count: int
@@ -144,14 +152,6 @@ class Share:
     @property
     def covers(self) -> Covers:
         return "exact" if self.runs else "nothing"
-
-    @property
-    def low(self) -> float | None:
-        return self.bounds()[0]
-
-    @property
-    def high(self) -> float | None:
-        return self.bounds()[1]
 
     def bounds(self, level: float = LEVEL) -> tuple[float | None, float | None]:
         """Both ends in per cent; None without any run."""
@@ -205,7 +205,7 @@ def contrast(
     """Mean of ``first`` less mean of ``second``, which nothing pairs (Welch); ``rows`` are their errors."""
     one, two = estimate(first, rows[0]), estimate(second, rows[1])
     value, runs, splits = one.value - two.value, one.runs + two.runs, one.splits or two.splits
-    together = combined(rows)
+    together = combine(rows)
     if min(one.freedom, two.freedom) <= 0:
         return Estimate(value, 0.0, 0, runs, together, False)
     variances = np.array([one.se_runs**2, two.se_runs**2])
@@ -215,7 +215,7 @@ def contrast(
     return Estimate(value, math.sqrt(total), freedom, runs, None if splits else together, splits)
 
 
-def combined(errors: Iterable[float | None]) -> float | None:
+def combine(errors: Iterable[float | None]) -> float | None:
     """The error of a sum or difference whose parts share their test rows; None where one is not known.
 
     Errors of losses on the same rows go together, which makes a difference of them surer than the root of
@@ -229,6 +229,12 @@ def combined(errors: Iterable[float | None]) -> float | None:
 
 def several_folds(units: Iterable[Unit]) -> bool:
     return len({unit[0] for unit in units}) > 1
+
+
+def shared_means(values: Sequence[Mapping[Unit, float]]) -> dict[Unit, float]:
+    """The mean of each run over all of ``values``, of the runs that are in all of them."""
+    shared = set(values[0]).intersection(*values)
+    return {which: float(np.mean([some[which] for some in values])) for which in shared}
 
 
 def cluster_means(values: Mapping[Unit, float]) -> np.ndarray:

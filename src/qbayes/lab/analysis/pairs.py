@@ -2,6 +2,11 @@
 
 A quantised run is paired with the float run of the same ``float`` stage, draws and other options of the
 evaluation: same weights before quantisation, same test rows, same noise. Only what bits changed is left.
+
+Caveats say what a study cannot judge although it has numbers. A quantised network was also trained on.
+Without a float network that was fine-tuned as long, what the bits did and what the training did are one
+difference. Where the two rows of a pair were scored by other code or on another processor, so is what these
+did.
 """
 
 import math
@@ -9,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from qbayes.lab.analysis.frame import Frame, Row
+from qbayes.lab.analysis.frame import Frame, Row, once_a_frame
 from qbayes.lab.analysis.intervals import HELD_OUT, Estimate, Unit, estimate, several_folds
 from qbayes.lab.study.spec.sections import CONTROL
 from qbayes.lab.study.store.table import evaluation_options, float_key
@@ -17,6 +22,15 @@ from qbayes.metrics.row_errors import ROW_ERROR, row_error
 from qbayes.metrics.scores import UNSHIFTED
 from qbayes.metrics.scores import metric as metric_named
 from qbayes.tasks.shifts import LEVELS
+
+# what the two rows of a pair must share, and what it is called.
+SHARED = {
+    "commit": "commits",
+    "processor": "processors",
+    "instructions": "sets of instructions",
+    "device": "devices",
+}
+CALIBRATED = "calibrated"
 
 
 @dataclass(frozen=True)
@@ -69,12 +83,9 @@ def unit(row: Row) -> Unit:
     return row.get("fold"), row.get("seed"), *evaluation_options(row)
 
 
+@once_a_frame
 def paired(frame: Frame) -> list[Pair]:
     """Every quantised row that has a float row, with it, in the order of the rows."""
-    return frame.once("pairs", lambda: _all_pairs(frame))
-
-
-def _all_pairs(frame: Frame) -> list[Pair]:
     floats = {float_key(row): row for row in frame.rows if is_float(row)}
     found = ((row, floats.get(float_key(row))) for row in frame.rows if is_quantised(row))
     return [Pair(row, partner) for row, partner in found if partner is not None]
@@ -113,43 +124,45 @@ def rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, *, relative: boo
 
 def _rows_term(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
     is_error = metric.rpartition("/")[2] == "error"
-    found = _resampled(frame, pairs, metric, relative)
-    found = _recorded(pairs, metric, relative) if found is None else found
+    found = _resample(frame, pairs, metric, relative)
+    found = _read_errors(pairs, metric, relative) if found is None else found
     if not is_error:
         return found
     counts = [count for pair in pairs if (count := rows_scored(pair.quantised, metric))]
     if len(counts) < len(pairs):
         return found
     if found is None:
-        found = _mean(
-            [
-                math.hypot(*(binomial(row, metric) or 0.0 for row in (pair.float, pair.quantised)))
-                for pair in pairs
-            ]
-        )
+        both = ([binomial(row, metric) or 0.0 for row in (pair.float, pair.quantised)] for pair in pairs)
+        found = plain_mean([math.hypot(*errors) for errors in both])
     return max(found, 1 / min(counts))
 
 
-def _resampled(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
-    sides = [
-        (frame.details(str(pair.float["run"])), frame.details(str(pair.quantised["run"]))) for pair in pairs
-    ]
-    if any(before is None or after is None for before, after in sides):
+def _resample(frame: Frame, pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
+    return resample_error(frame, [(pair.float, pair.quantised) for pair in pairs], metric, relative)
+
+
+def resample_error(
+    frame: Frame, runs: Sequence[tuple[Row, Row]], metric: str, relative: bool
+) -> float | None:
+    """By the same test rows for both runs of each pair; None where not all of them kept their details."""
+    sides = [(frame.details(str(one["run"])), frame.details(str(other["run"]))) for one, other in runs]
+    if any(one is None or other is None for one, other in sides):
         return None
     return row_error(sides, metric, relative) or None
 
 
-def _recorded(pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
+def _read_errors(pairs: Sequence[Pair], metric: str, relative: bool) -> float | None:
     column = ROW_ERROR + metric
     if not all(column in pair.quantised for pair in pairs):
         return None
     scales = (abs(score(pair.float, metric)) if relative else 1.0 for pair in pairs)
-    return _mean(
+    return plain_mean(
         [float(pair.quantised[column]) / scale for pair, scale in zip(pairs, scales, strict=True) if scale]
     )
 
 
-def _mean(numbers: Sequence[float]) -> float:
+def plain_mean(numbers: Sequence[float]) -> float:
+    """0 without any numbers."""
     return sum(numbers) / len(numbers) if numbers else 0.0
 
 
@@ -181,7 +194,7 @@ def overlap(pairs: Sequence[Pair]) -> float:
         for row in (pair.quantised for pair in pairs)
         if row.get("test_rows") and row.get("train_rows")
     ]
-    return _mean(known) if known else HELD_OUT
+    return plain_mean(known) if known else HELD_OUT
 
 
 def differences(pairs: Iterable[Pair], metric: str, *, relative: bool = False) -> dict[Unit, float]:
@@ -208,3 +221,38 @@ def _change(quantised: float, reference: float, relative: bool) -> float:
     if not relative:
         return quantised - reference
     return quantised / reference - 1 if reference else math.nan
+
+
+@once_a_frame
+def caveats(frame: Frame) -> tuple[str, ...]:
+    """Sentences for whatever rests on small differences to float."""
+    sentences: list[str] = []
+    alone, trained = without_control(frame)
+    if alone:
+        many = f"{len(alone)} of {len(trained)} fine-tuned runs"
+        sentences.append(
+            f"No control: for {many} no float network was fine-tuned alike, so that what bits changed cannot "
+            "be told from what training changed."
+        )
+    for column, words in SHARED.items():
+        mixed = of_two(frame, column)
+        if mixed:
+            sentences.append(
+                f"Two {words}: {len(mixed)} of {len(paired(frame))} quantised runs differ in them from their "
+                "float runs, so that what bits changed cannot be told from what these changed."
+            )
+    return tuple(sentences)
+
+
+def without_control(frame: Frame) -> tuple[Sequence[Pair], Sequence[Pair]]:
+    """The pairs whose quantised network was fine-tuned and has no control, and all that were fine-tuned."""
+    trained = [pair for pair in paired(frame) if pair.quantised.get("training") != CALIBRATED]
+    held = {(float_key(row), row.get("training")) for row in frame.rows if is_control(row)}
+    alone = [p for p in trained if (float_key(p.quantised), p.quantised.get("training")) not in held]
+    return alone, trained
+
+
+def of_two(frame: Frame, column: str) -> list[Pair]:
+    """The pairs whose two rows say different things in a column; older rows do not say it."""
+    told = ((pair, pair.quantised.get(column), pair.float.get(column)) for pair in paired(frame))
+    return [pair for pair, one, other in told if None not in (one, other) and one != other]

@@ -7,11 +7,11 @@ and one scheme of quantisation; a study may hold more (calibration only, draws f
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from qbayes.lab.analysis.frame import AXIS, Frame, Row, axes, natural
+from qbayes.lab.analysis.frame import AXIS, Frame, Row, axes, natural, once_a_frame
 from qbayes.lab.analysis.intervals import Unit
 from qbayes.lab.analysis.pairs import Pair, differences, paired, score
 from qbayes.quant.precision import Precision
@@ -79,10 +79,6 @@ class Cell:
         """How far each run is on the way to collapse, see ``collapse_depth``."""
         return {pair.unit: depth for pair in self.pairs if (depth := collapse_depth(pair)) is not None}
 
-    @property
-    def collapse_limit(self) -> float:
-        return COLLAPSE_REGRESSION if self.is_regression else COLLAPSE
-
     def values(self, metric: str, side: str = "quantised") -> dict[Unit, float]:
         rows = [(pair.unit, getattr(pair, side)) for pair in self.pairs]
         return {which: score(row, metric) for which, row in rows if metric in row}
@@ -120,12 +116,9 @@ def has_collapsed(pair: Pair) -> bool:
     return depth is not None and depth > limit
 
 
+@once_a_frame
 def cells(frame: Frame) -> list[Cell]:
     """Every quantised cell that has float partners, in natural order."""
-    return frame.once("cells", lambda: _all_cells(frame))
-
-
-def _all_cells(frame: Frame) -> list[Cell]:
     found: dict[tuple[Hashable, ...], list[Pair]] = defaultdict(list)
     for pair in paired(frame):
         found[_key(pair.quantised, free_axes(pair.quantised))].append(pair)
@@ -174,6 +167,13 @@ def by_method(some: Iterable[Cell]) -> dict[tuple[str, ...], dict[str, list[Cell
         shared = [f"{name}={value}" for name, value in cell.extra if not name.startswith("axis:method")]
         found[(*cell.setting, *shared)][" ".join([cell.method, *own])].append(cell)
     return {setting: dict(methods) for setting, methods in found.items()}
+
+
+def beside_pointwise(some: Iterable[Cell]) -> Iterator[tuple[list[Cell], list[Cell]]]:
+    """In each setting the cells of pointwise networks, beside those of each Bayesian method."""
+    for methods in by_method(some).values():
+        if POINTWISE in methods:
+            yield from ((methods[POINTWISE], cells) for name, cells in methods.items() if name != POINTWISE)
 
 
 def option(cell: Cell, name: str) -> str | None:

@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadInput
+from qbayes.lab.bench.engines.base import EXTRA
 from qbayes.lab.bench.result import Cell, Row
 
 SUFFIXES = (".svg", ".png", ".pdf")
-# Okabe and Ito's colours, told apart with any colour vision: others in float and int8, ours, passes.
-_OTHERS_FLOAT, _OTHERS_INT8, _OURS, _PASSES = "#999999", "#e69f00", "#0072b2", "#56b4e9"
+# Okabe and Ito's colours, told apart with any colour vision.
+_COLOURS = {
+    "others, float": "#999999",
+    "others, int8": "#e69f00",
+    "qbayes": "#0072b2",
+    "a pointwise pass in int8": "#56b4e9",
+}
 _COLUMNS = 2
 
 
@@ -18,9 +24,7 @@ def require_matplotlib() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise BadInput(
-            "a figure needs matplotlib", "it is not installed", "pip install 'qbayes[bench]'"
-        ) from None
+        raise BadInput("a figure needs matplotlib", "it is not installed", EXTRA) from None
     return Figure
 
 
@@ -29,32 +33,24 @@ def draw(cells: Sequence[Cell], path: Path) -> Path:
     figure_of = require_matplotlib()
     columns = min(_COLUMNS, len(cells))
     lines = -(-len(cells) // columns)
-    tallest = max(len(_timed(cell)) for cell in cells)
+    tallest = max(len(_times(cell)) for cell in cells)
     figure = figure_of(figsize=(7.5 * columns, lines * (1.4 + 0.26 * tallest)), layout="constrained")
     panels = figure.subplots(lines, columns, squeeze=False)
     for panel, cell in zip(panels.flat, cells, strict=False):
         _panel(panel, cell)
     for panel in list(panels.flat)[len(cells) :]:
         panel.set_axis_off()
-    handles = [panels.flat[0].barh([0], [0], color=colour) for colour in _LABELS.values()]
-    figure.legend(handles, list(_LABELS), loc="outside lower center", ncols=len(_LABELS), frameon=False)
+    handles = [panels.flat[0].barh([0], [0], color=colour) for colour in _COLOURS.values()]
+    figure.legend(handles, list(_COLOURS), loc="outside lower center", ncols=len(_COLOURS), frameon=False)
     figure.savefig(path)
     return path
 
 
-_LABELS = {
-    "others, float": _OTHERS_FLOAT,
-    "others, int8": _OTHERS_INT8,
-    "qbayes": _OURS,
-    "a pointwise pass in int8": _PASSES,
-}
-
-
 def _panel(panel: Any, cell: Cell) -> None:
-    timed = _timed(cell)
+    timed = _times(cell)
     names = [row.engine if row.method == cell.method else f"{row.engine}, pointwise" for _, row in timed]
     times = [time for time, _ in timed]
-    bars = panel.barh(names, times, color=[_colour(cell, row) for _, row in timed])
+    bars = panel.barh(names, times, color=[_COLOURS[_label(cell, row)] for _, row in timed])
     labels = [f"{time:,.1f}" if time < 100 else f"{time:,.0f}" for time in times]
     panel.bar_label(bars, labels=labels, padding=3, fontsize=8)
     panel.invert_yaxis()
@@ -68,14 +64,12 @@ def _panel(panel: Any, cell: Cell) -> None:
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _timed(cell: Cell) -> list[tuple[float, Row]]:
+def _times(cell: Cell) -> list[tuple[float, Row]]:
     found = [(1e6 * row.times.best, row) for row in cell.rows if row.times is not None]
     return sorted(found, key=lambda pair: pair[0])
 
 
-def _colour(cell: Cell, row: Row) -> str:
+def _label(cell: Cell, row: Row) -> str:
     if row.method != cell.method:
-        return _PASSES
-    if row.ours:
-        return _OURS
-    return _OTHERS_FLOAT if row.numbers == "float" else _OTHERS_INT8
+        return "a pointwise pass in int8"
+    return "qbayes" if row.ours else f"others, {row.numbers}"

@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qbayes.lab.bench.engines.base import ENGINES
-from qbayes.lab.bench.memory import Memory
-from qbayes.lab.bench.roofline import Roofline
-from qbayes.lab.bench.timing import Times
+from qbayes.lab.bench.measure import Memory, Roofline, Times
 
 BASELINE, OURS = "loop", "onednn"
 # Least ratio of loop to onednn at a batch of 256, for point weights and for sampled ones.

@@ -21,13 +21,20 @@ from qbayes.integer.backends.onednn.primitives import Shape
 from qbayes.integer.backends.onednn.trial import saturates
 from qbayes.integer.ops import OPS
 from qbayes.integer.posterior import ProgramPosterior, load
-from qbayes.lab.bench.baseline_loop import PlainLoop
 from qbayes.lab.bench.engines.base import ENGINES
-from qbayes.lab.bench.memory import Memory
+from qbayes.lab.bench.engines.posteriors import PlainLoop
+from qbayes.lab.bench.measure import (
+    Memory,
+    Times,
+    affordable_draws,
+    interleaved,
+    operations,
+    roofline,
+    roofline_names,
+    stopwatch,
+)
 from qbayes.lab.bench.result import Cell, Row
-from qbayes.lab.bench.roofline import operations, roofline, roofline_names
 from qbayes.lab.bench.subjects import Subject, make_subject
-from qbayes.lab.bench.timing import Times, affordable_draws, interleaved, stopwatch
 from qbayes.lab.bench.worker import EXPECTED, Job, Worker, in_one_line
 from qbayes.provenance import processor, versions
 from qbayes.quant.precision import Precision
@@ -71,9 +78,8 @@ def measure_all(
     for network in networks:
         pointwise = make_subject(network, "pointwise", precision)
         for method in methods:
-            subject = pointwise
-            if method != "pointwise":
-                subject = make_subject(network, method, precision, members=settings.draws)
+            is_pointwise, members = method == "pointwise", settings.draws
+            subject = pointwise if is_pointwise else make_subject(network, method, precision, members=members)
             for batch in batches:
                 yield measure(network, subject, pointwise, batch, settings)
 
@@ -81,8 +87,8 @@ def measure_all(
 def measure(network: str, subject: Subject, pointwise: Subject, batch: int, settings: Settings) -> Cell:
     """Time one cell; ``pointwise`` is the same network without randomness."""
     x, method = subject.network.rows(batch), subject.method
-    asked = 1 if method == "pointwise" else settings.draws
-    draws = _draws(subject, x, asked, settings)
+    wanted = 1 if method == "pointwise" else settings.draws
+    draws = _draws(subject, x, wanted, settings)
     threads = torch.get_num_threads()
     asked_of = [(name, subject, draws) for name in settings.engines]
     if method != "pointwise":
@@ -106,7 +112,7 @@ def measure(network: str, subject: Subject, pointwise: Subject, batch: int, sett
         precision=_label(subject),
         batch=batch,
         draws=draws,
-        draws_asked=asked,
+        draws_asked=wanted,
         members=min(len(subject.program.members), draws),
         rows=rows,
         operations=operations(pointwise.program),
@@ -115,12 +121,12 @@ def measure(network: str, subject: Subject, pointwise: Subject, batch: int, sett
     )
 
 
-def _draws(subject: Subject, x: Tensor, asked: int, settings: Settings) -> int:
+def _draws(subject: Subject, x: Tensor, wanted: int, settings: Settings) -> int:
     """As many draws that one call of the slowest kind takes no more than a third of the cell's time."""
     in_float = any(ENGINES[name].numbers == "float" for name in settings.engines)
     slowest = PlainLoop(subject.posterior) if in_float else load(subject.program, "auto").predict
     slowest(x, 1)
-    return affordable_draws(asked, stopwatch(lambda: slowest(x, 1)), settings.seconds / 3)
+    return affordable_draws(wanted, stopwatch(lambda: slowest(x, 1)), settings.seconds / 3)
 
 
 def _ready(stack: ExitStack, job: Job, subject: Subject) -> _Ready | Row:
@@ -141,9 +147,8 @@ def _ready(stack: ExitStack, job: Job, subject: Subject) -> _Ready | Row:
     memory = worker.opened()
     if worker.failed is not None:
         if engine.ours and worker.failed.raised:
-            raise RunFailed(
-                "an engine of ours must run what it wrote", f"{job.name}: {worker.failed.why}", "report it"
-            )
+            got = f"{job.name}: {worker.failed.why}"
+            raise RunFailed("an engine of ours must run what it wrote", got, "report it")
         return Row(job.name, subject.method, why=worker.failed.why)
     size = sum(path.stat().st_size for path in files) if engine.deploys else None
     return _Ready(subject.method, size, memory, worker)

@@ -5,8 +5,7 @@ once, and the grids are calibrated on them. Ranges are those of the data (minmax
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +15,7 @@ from qbayes.integer.ops import Weighted
 from qbayes.integer.program import Program
 from qbayes.integer.structure.program_data import Member
 from qbayes.methods import make_method
-from qbayes.networks import Architecture, build_network
-from qbayes.networks.base import Kind
+from qbayes.networks import Architecture
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.sites import gaussian_layers
 from qbayes.quant.finetune.fine_tuning import FineTuning
@@ -35,18 +33,8 @@ _CLASSES = 10
 _SIGMA_SHARE = 0.1
 
 
-@dataclass(frozen=True)
-class NetworkChoice:
-    """A registered network for rows of one shape."""
-
-    name: str
-    input_shape: tuple[int, ...]
-    kind: Kind = "classification"
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @property
-    def outputs(self) -> tuple[int, ...]:
-        return (_CLASSES,) if self.kind == "classification" else (1,)
+class NetworkChoice(Architecture):
+    """A registered network for rows of one shape, and such rows."""
 
     def rows(self, count: int, seed: int = 0) -> Tensor:
         """Raw inputs: pixels from 0 to 255, or standard normal features."""
@@ -56,21 +44,17 @@ class NetworkChoice:
         return torch.randn(count, *self.input_shape, generator=generator)
 
     def task(self) -> Task:
-        x = self.rows(CALIBRATION_ROWS)
-        y = (
-            torch.arange(CALIBRATION_ROWS) % _CLASSES
-            if self.kind == "classification"
-            else torch.arange(float(CALIBRATION_ROWS))
-        )
-        return Task.from_arrays(x, y, kind=self.kind, name="random rows")
+        numbers = torch.arange(CALIBRATION_ROWS)
+        y = numbers % _CLASSES if self.kind == "classification" else numbers.float()
+        return Task.from_arrays(self.rows(CALIBRATION_ROWS), y, kind=self.kind, name="random rows")
 
 
 NETWORKS: Mapping[str, NetworkChoice] = {
-    "mlp": NetworkChoice("mlp", (13,), "regression"),
-    "lenet": NetworkChoice("lenet", (1, 28, 28), options={"style": "relu"}),
-    "resnet8": NetworkChoice("resnet8", (3, 32, 32)),
-    "resnet18-slim": NetworkChoice("resnet18", (3, 32, 32), options={"width": "slim"}),
-    "resnet18-standard": NetworkChoice("resnet18", (3, 32, 32), options={"width": "standard"}),
+    "mlp": NetworkChoice("mlp", (13,), (1,), "regression"),
+    "lenet": NetworkChoice("lenet", (1, 28, 28), (_CLASSES,), options={"style": "relu"}),
+    "resnet8": NetworkChoice("resnet8", (3, 32, 32), (_CLASSES,)),
+    "resnet18-slim": NetworkChoice("resnet18", (3, 32, 32), (_CLASSES,), options={"width": "slim"}),
+    "resnet18-standard": NetworkChoice("resnet18", (3, 32, 32), (_CLASSES,), options={"width": "standard"}),
 }
 
 
@@ -95,27 +79,25 @@ def make_subject(network: str, method: str, precision: Precision, members: int =
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     choice = network_choice(network)
-    task = choice.task()
-    module = _attached(choice, task, method)
-    shape = Architecture(
-        choice.name, choice.input_shape, choice.outputs, choice.kind, choice.options
-    ).to_json()
+    task, shape = choice.task(), choice.to_json()
+    module = _attach(choice, task, method)
     posterior = NetworkPosterior(module, [module.state_dict()], task.signature, architecture=shape)
     ranges = FineTuning(epochs=0, batch_size=CALIBRATION_ROWS)
-    program = lower(quantize(posterior, task, _fast_ranges(precision), ranges, device="cpu", progress=False))
+    fast = replace(precision, weight_range="minmax", activation_range="minmax")
+    program = lower(quantize(posterior, task, fast, ranges, device="cpu", progress=False))
     if method == "sghmc":
-        states = _moved_states(module, members)
+        states = _move_states(module, members)
         posterior = NetworkPosterior(module, states, task.signature, architecture=shape)
-        program = replace(program, members=[_moved(program, index) for index in range(members)])
+        program = replace(program, members=[_move(program, index) for index in range(members)])
     return Subject(choice, method, posterior, program)
 
 
 @torch.no_grad()
-def _attached(choice: NetworkChoice, task: Task, method: str) -> nn.Module:
+def _attach(choice: NetworkChoice, task: Task, method: str) -> nn.Module:
     """The untrained network with its randomness, for evaluation, after one look at the data."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        plain = build_network(choice.name, choice.input_shape, choice.outputs, choice.kind, **choice.options)
+        plain = choice.build()
         plain.train()(task.example(CALIBRATION_ROWS))
         module = attach(plain, make_method(method), task.example(2))
     for layer in gaussian_layers(module):
@@ -124,11 +106,7 @@ def _attached(choice: NetworkChoice, task: Task, method: str) -> nn.Module:
     return module.eval()
 
 
-def _fast_ranges(precision: Precision) -> Precision:
-    return replace(precision, weight_range="minmax", activation_range="minmax")
-
-
-def _moved_states(module: nn.Module, members: int) -> list[dict[str, Tensor]]:
+def _move_states(module: nn.Module, members: int) -> list[dict[str, Tensor]]:
     """The network's own state with weights a thousandth away from it, in memory of their own."""
     generator = torch.Generator().manual_seed(1)
     weights = dict(module.named_parameters())
@@ -143,7 +121,7 @@ def _moved_states(module: nn.Module, members: int) -> list[dict[str, Tensor]]:
     ]
 
 
-def _moved(program: Program, index: int) -> Member:
+def _move(program: Program, index: int) -> Member:
     """The first member with half of its weight codes a step nearer to zero: every proof still holds."""
     first, generator = program.members[0], torch.Generator().manual_seed(index)
     constants = {name: dict(held) for name, held in first.constants.items()}

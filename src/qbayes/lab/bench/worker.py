@@ -22,10 +22,8 @@ import torch
 
 from qbayes.errors import QbayesError
 from qbayes.lab.bench.engines.base import ENGINES
-from qbayes.lab.bench.memory import Memory, measure_memory
-from qbayes.lab.bench.roofline import roofline_products
+from qbayes.lab.bench.measure import CLOCKS, Memory, Run, burst, measure_memory, roofline_products
 from qbayes.lab.bench.subjects import network_choice
-from qbayes.lab.bench.timing import CLOCKS, Run, burst
 
 # What may go wrong in an engine of others when it opens or runs a network it cannot run.
 EXPECTED = (QbayesError, RuntimeError, TypeError, ValueError)
@@ -87,10 +85,10 @@ class Worker:
         """Its turn: calls for that long, at least one, and how long each took; none once it has failed."""
         return () if self.failed else self._heard(seconds) or ()
 
-    def _heard(self, *asked: float) -> Any:
+    def _heard(self, *questions: float) -> Any:
         """What it says, to a question if there is one; it is silent before and after."""
         try:
-            for question in asked:
+            for question in questions:
                 self._signal("SIGCONT")
                 self._pipe.send(question)
             found = self._pipe.recv()

@@ -5,11 +5,11 @@ from html import escape
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.paper.claims import JUDGED, Line, Verdict, judge_all
-from qbayes.lab.paper.judge.judgement import signed
-from qbayes.lab.report.charts.figure import FIGURES, Plate
-from qbayes.lab.report.page.html import MOST_LINES, table_html
-from qbayes.lab.report.page.section import Section, csv_lines, register_section
-from qbayes.lab.report.page.text import listed_ids
+from qbayes.lab.paper.judge.judgement import with_sign
+from qbayes.lab.report.charts.chart import FIGURES, Plate
+from qbayes.lab.report.page.section import MOST_LINES, Section, register_section, table_html
+from qbayes.lab.report.page.text import list_ids
+from qbayes.lab.study.store.table import csv_text
 
 MARKS = {
     "holds": '<span class="mark good">✓ holds</span>',
@@ -17,12 +17,8 @@ MARKS = {
     "no difference that matters": '<span class="mark open">≈ no difference that matters</span>',
     "not enough data": '<span class="mark open">○ not enough data</span>',
 }
-OUTCOMES = {
-    "yes": "supports",
-    "same": "no difference that matters",
-    "no": "refutes",
-    "unclear": "unclear",
-}
+TALLIED = dict(zip(JUDGED, ("claims hold", "do not hold", "show no difference", "lack data"), strict=True))
+OUTCOMES = {"yes": "supports", "same": "no difference that matters", "no": "refutes", "unclear": "unclear"}
 COVERS = {
     "runs and rows": "runs and test rows",
     "splits": "splits",
@@ -32,6 +28,10 @@ COVERS = {
     "counted": "counted",
     "nothing": "",
 }
+# columns of claims.csv that are those of a comparison.
+_OF_A_LINE = (
+    "subject", "quantity", "value", "low", "high", "unit", "limit", "outcome", "runs", "covers", "method",
+)  # fmt: skip
 
 
 def register_claims() -> None:
@@ -48,12 +48,7 @@ def claims_section(frame: Frame, plates: Sequence[Plate]) -> Section:
         about="of the paper, judged from this study's numbers",
         html=claims_html(verdicts, plates),
         answer=_answer(of_word),
-        tally={
-            "claims hold": str(len(of_word["holds"])),
-            "do not hold": str(len(of_word["does not hold"])),
-            "show no difference": str(len(of_word["no difference that matters"])),
-            "lack data": str(len(of_word["not enough data"])),
-        },
+        tally={words: str(len(of_word[word])) for word, words in TALLIED.items()},
         tables={"claims.csv": _claims_csv(verdicts)},
     )
 
@@ -67,50 +62,29 @@ def claims_html(verdicts: Sequence[Verdict], plates: Sequence[Plate]) -> str:
 def _answer(of_word: Mapping[str, Sequence[str]]) -> list[str]:
     """The verdicts as sentences: which claims hold, which do not."""
     holds, not_so, equal, unclear = (of_word[word] for word in JUDGED)
-    said: list[str] = []
+    sentences: list[str] = []
     if holds:
-        said.append(f"By this study's numbers {listed_ids(holds)} hold{'s' if len(holds) == 1 else ''}.")
+        sentences.append(f"By this study's numbers {list_ids(holds)} hold{'s' if len(holds) == 1 else ''}.")
     if not_so:
-        said.append(f"{listed_ids(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
+        sentences.append(f"{list_ids(not_so)} do{'es' if len(not_so) == 1 else ''} not hold.")
     if equal:
-        said.append(f"For {listed_ids(equal)} there is no difference that matters.")
-    if not said:
-        said.append("There is not enough data to judge any of the claims.")
+        sentences.append(f"For {list_ids(equal)} there is no difference that matters.")
+    if not sentences:
+        sentences.append("There is not enough data to judge any of the claims.")
     elif unclear:
-        said.append(f"For {listed_ids(unclear)} there is not enough data.")
-    return said
+        sentences.append(f"For {list_ids(unclear)} there is not enough data.")
+    return sentences
 
 
 def _claims_csv(verdicts: Sequence[Verdict]) -> str:
-    head = (
-        "id",
-        "verdict",
-        "reason",
-        "subject",
-        "quantity",
-        "value",
-        "low",
-        "high",
-        "unit",
-        "limit",
-        "outcome",
-        "runs",
-        "covers",
-        "method",
-        "of the method",
-        "caveats",
-    )
     lines: list[tuple[object, ...]] = []
     for one in verdicts:
-        said = (one.id, one.verdict, one.reason)
+        start, caveats = (one.id, one.verdict, one.reason), " ".join(one.caveats)
         lines += [
-            (
-                *(*said, x.subject, x.quantity, x.value, x.low, x.high, x.unit, x.limit, x.outcome, x.runs),
-                *(x.covers, x.method, dict(one.methods)[x.method], " ".join(one.caveats)),
-            )
-            for x in one.table
-        ] or [said]
-    return csv_lines(head, lines)
+            (*start, *(getattr(line, name) for name in _OF_A_LINE), dict(one.methods)[line.method], caveats)
+            for line in one.table
+        ] or [start]
+    return csv_text(("id", "verdict", "reason", *_OF_A_LINE, "of the method", "caveats"), lines)
 
 
 def _claim(one: Verdict, drawn: Mapping[str, str]) -> str:
@@ -147,6 +121,6 @@ def _comparisons(lines: Sequence[Line]) -> str:
 
 
 def _comparison(line: Line) -> list[str]:
-    ends = "" if line.low is None or line.high is None else f"{signed(line.low)} … {signed(line.high)}"
-    said = [line.subject, line.quantity, signed(line.value), ends, line.unit, COVERS[line.covers]]
-    return [*said, line.limit, OUTCOMES[line.outcome], str(line.runs)]
+    ends = "" if line.low is None or line.high is None else f"{with_sign(line.low)} … {with_sign(line.high)}"
+    cells = [line.subject, line.quantity, with_sign(line.value), ends, line.unit, COVERS[line.covers]]
+    return [*cells, line.limit, OUTCOMES[line.outcome], str(line.runs)]

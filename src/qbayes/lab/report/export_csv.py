@@ -5,8 +5,6 @@ top (``lab.study.store.table`` reads it back); scores have six digits; the keys 
 can be and still tell them apart; axes that only repeat a column are left out.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -24,6 +22,7 @@ from qbayes.lab.study.store.table import (
     NEEDED,
     TEXTS,
     Once,
+    csv_text,
     known_before,
     value_of,
 )
@@ -67,11 +66,15 @@ def published(frame: Frame, *, digits: int = DIGITS, leave_out: Collection[str] 
     dropped = {*leave_out, *_repeating_axes(rows)}
     short = {name: _short_keys([str(row[name]) for row in rows]) for name in ("run", "float")}
     kept = [_slim(row, dropped, digits, short) for row in sorted(rows, key=_order)]
-    said, left = _said_once(kept)
+    shared, left = _say_once(kept)
     header = {**frame.header, "format": FORMAT, "name": frame.name, "runs": frame.planned}
-    lines = [header, *({"by": o.by, "columns": o.columns, "rows": _told(o)} for o in said)]
+    lines: list[Any] = [header]
+    for once in shared:
+        told = [[*place, *map(_as_json, values)] for place, values in once.values.items()]
+        lines.append({"by": once.by, "columns": once.columns, "rows": told})
     top = "".join(f"{COMMENT} {json.dumps(line, ensure_ascii=False, default=str)}\n" for line in lines)
-    return top + _csv_text(kept, left)
+    cells = ([_cell(name, row.get(name)) for name in left] for row in kept)
+    return top + csv_text(left, cells)
 
 
 def _check(rows: Sequence[Row], leave_out: Collection[str]) -> None:
@@ -106,23 +109,23 @@ def _order(row: Row) -> tuple[object, ...]:
 
 def _slim(row: Row, dropped: Collection[str], digits: int, short: Mapping[str, Mapping[str, str]]) -> Row:
     """Without what is left out or goes without saying, with short keys and round numbers."""
-    said = ((name, value) for name, value in row.items() if name not in dropped and value is not None)
-    held = {name: value for name, value in said if (name, value) != ("status", DONE)}
+    present = ((name, value) for name, value in row.items() if name not in dropped and value is not None)
+    held = {name: value for name, value in present if (name, value) != ("status", DONE)}
     keys = {name: short[name][str(row[name])] for name in short}
-    return {name: _rounded(name, value, digits) for name, value in held.items()} | keys
+    return {name: _round(name, value, digits) for name, value in held.items()} | keys
 
 
-def _rounded(name: str, value: Any, digits: int) -> Any:
+def _round(name: str, value: Any, digits: int) -> Any:
     if not isinstance(value, float) or name.startswith(AXIS) or not math.isfinite(value):
         return value
     return float(f"{value:.{digits}g}")
 
 
-def _said_once(rows: Sequence[Row]) -> tuple[list[Once], list[str]]:
+def _say_once(rows: Sequence[Row]) -> tuple[list[Once], list[str]]:
     """What follows from something else, and the columns that are left."""
     left = _columns(rows)
     done = [row for row in rows if row.get("status", DONE) == DONE]
-    said: list[Once] = []
+    shared: list[Once] = []
     for by in _PLACES:
         places = {_place(row, by) for row in rows}
         if rows and len(places) * _WORTH > len(rows) and by:
@@ -134,9 +137,9 @@ def _said_once(rows: Sequence[Row]) -> tuple[list[Once], list[str]]:
             if name not in stay and _follows(name, by, rows if known_before(name) else done)
         ]
         if follows:
-            said.append(_once(by, follows, rows, done))
+            shared.append(_once(by, follows, rows, done))
             left = [name for name in left if name not in follows]
-    return said, left
+    return shared, left
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
@@ -164,21 +167,9 @@ def _once(by: Sequence[str], columns: Sequence[str], rows: Sequence[Row], done: 
     return Once(tuple(by), tuple(columns), values)
 
 
-def _told(once: Once) -> list[list[Any]]:
-    return [[*place, *map(_as_json, told)] for place, told in once.values.items()]
-
-
 def _as_json(value: Any) -> Any:
     """Words stand for numbers that are not finite."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _csv_text(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(name, row.get(name)) for name in columns] for row in rows)
-    return text.getvalue()
 
 
 def _cell(name: str, value: Any) -> str:

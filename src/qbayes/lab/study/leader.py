@@ -1,6 +1,7 @@
 """Who leads a study: gives out jobs whose needs are met, and hears what became of them."""
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -42,14 +43,14 @@ class Leader:
         self._table, self._watch = table, watch
         self._needs = {job.id: {need for need in job.needs if need in self._jobs} for job in jobs}
         self._ready = [job.id for job in jobs if not self._needs[job.id]]
-        self._users: dict[str, list[str]] = {}
+        self._users: dict[str, list[str]] = defaultdict(list)
         for job in jobs:
             for need in self._needs[job.id]:
-                self._users.setdefault(need, []).append(job.id)
+                self._users[need].append(job.id)
         # stages that were set back, with the reason, and what else was said.
         self.damaged: dict[str, str] = {}
         self.notes: list[str] = []
-        self._lost: dict[str, int] = {}
+        self._lost = Counter[str]()
         self._lost_in_a_row = 0
         self._ended: set[str] = set()
         self._working: dict[str, str] = {}
@@ -97,16 +98,16 @@ class Leader:
         if event.kind == "damaged":
             which, _, reason = event.text.partition(": ")
             self.damaged.setdefault(which, reason)
-            self._put_aside(event.job)
+            self._set_aside(event.job)
             return
         self._end(self._jobs[event.job])
 
-    def _put_aside(self, job: str) -> None:
+    def _set_aside(self, job: str) -> None:
         """Until what it starts from was made again; what starts from it waits too."""
         self._ended.add(job)
-        for user in self._users.get(job, []):
+        for user in self._users[job]:
             if user not in self._ended:
-                self._put_aside(user)
+                self._set_aside(user)
 
     def _lose(self, event: Event) -> None:
         self._lost_in_a_row += 1
@@ -116,13 +117,14 @@ class Leader:
                 f"{self._lost_in_a_row} died one after the other; the last: {event.text}",
                 "look at logs/ in the store and at the device, and run the same command again: it goes on",
             )
-        times = self._lost[event.job] = self._lost.get(event.job, 0) + 1
+        self._lost[event.job] += 1
+        times = self._lost[event.job]
         if times < _ATTEMPTS:
             # behind all others: where every worker dies, few have their three before the study stops.
             self._ready.insert(0, event.job)
             return
         job = self._jobs[event.job]
-        for stage, key in _blamed(job):
+        for stage, key in _stages_to_blame(job):
             if not self._table.store.is_done(stage, key):
                 self._table.store.fail(stage, key, f"its worker died {times} times: {event.text}")
         self._end(job)
@@ -130,7 +132,7 @@ class Leader:
     def _end(self, job: Job) -> None:
         self._ended.add(job.id)
         self._table.add(job.runs)
-        for user in self._users.get(job.id, []):
+        for user in self._users[job.id]:
             self._needs[user].discard(job.id)
             if self._needs[user]:
                 continue
@@ -152,20 +154,12 @@ class Leader:
         return store.is_done("float", job.payload["float"]) and not failed
 
     def _progress(self) -> Progress:
-        table = self._table
-        return Progress(
-            table.done,
-            len(table.reasons),
-            len(table.runs),
-            len(self._ended),
-            len(self._jobs),
-            dict(self._working),
-            self.seconds,
-            table.last,
-        )
+        table, ended = self._table, len(self._ended)
+        counts = (table.done, len(table.reasons), len(table.runs), ended, len(self._jobs))
+        return Progress(*counts, dict(self._working), self.seconds, table.last)
 
 
-def _blamed(job: Job) -> list[tuple[str, str]]:
+def _stages_to_blame(job: Job) -> list[tuple[str, str]]:
     """The stages that fail where a job's workers died: those that it begins with."""
     if job.kind in ("float", "quantised"):
         return [(job.kind, key) for key, _ in job.payload["stages"]]

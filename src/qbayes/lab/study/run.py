@@ -1,28 +1,35 @@
-"""``run_study``: plan, hand out jobs, keep the table. Running it again goes on where it stopped."""
+"""``run_study``: plan, hand out jobs, keep the table; and ``results``, the table for one's own analysis.
 
+Running a study again goes on where it stopped.
+"""
+
+import importlib.util
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qbayes.device import choose_device
-from qbayes.errors import BadInput
+from qbayes.errors import BadFile, BadInput
 from qbayes.lab.study.executors.base import EXECUTORS, Conditions, Executor
 from qbayes.lab.study.executors.local import check_workers
 from qbayes.lab.study.leader import Leader, Watch
-from qbayes.lab.study.plan.choice import is_candidate
-from qbayes.lab.study.plan.plan import Job, Plan, plan_of
-from qbayes.lab.study.plan.reuse import Loan
-from qbayes.lab.study.plan.runs import PlannedRun, planned_runs
+from qbayes.lab.study.plan.plan import Job, Loan, Plan, plan_of
+from qbayes.lab.study.plan.runs import PlannedRun, is_candidate, planned_runs
 from qbayes.lab.study.plan.stacks import MOST, MOST_ON_A_GPU, stacks_of
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store.repair import mend
 from qbayes.lab.study.store.store import Store
+from qbayes.lab.study.store.table import columns, is_table, read_table
 from qbayes.lab.study.work.rows import Table
+from qbayes.metrics.scores import with_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Hands = Callable[[list[Job], list[PlannedRun]], Executor | None]
 # a stage that is damaged so often is not worth another try.
@@ -188,15 +195,9 @@ class _Work:
                 jobs = self.jobs(plan) if leader.damaged and not leader.left else []
         finally:
             table.finish()
-        seconds = time.monotonic() - begun
-        return Outcome(
-            table.done,
-            len(table.reasons),
-            len(self.runs) + self.waiting,
-            seconds,
-            table.reasons,
-            tuple(self.notes),
-        )
+        planned, seconds = len(self.runs) + self.waiting, time.monotonic() - begun
+        reasons = table.reasons
+        return Outcome(table.done, len(reasons), planned, seconds, reasons, tuple(self.notes))
 
     def _hear_of(self, leader: Leader, damaged: Counter[str]) -> None:
         self.notes.extend(leader.notes)
@@ -206,3 +207,50 @@ class _Work:
             if damaged[which] >= _ATTEMPTS:
                 self.store.fail(stage, key, f"it was damaged {damaged[which]} times: {reason}")
             self.notes.append(f"{which}: {reason}; it was made again")
+
+
+def results(store: str | Path) -> "pd.DataFrame":
+    """The results of a study as a pandas table: one row a run, with the types of the numbers kept.
+
+    Failed runs have a row too; the column ``status`` tells.
+
+    Example:
+        >>> import tempfile, qbayes as qb
+        >>> run = {"task": "digits", "network": "mlp", "method": "mcd", "training": {"epochs": 1}}
+        >>> run["evaluate"] = {"draws": 2, "shifts": False}
+        >>> study = qb.Study.from_content({"study": {"name": "small"}, "run": run})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = qb.run_study(study, folder, workers=1, device="cpu")
+        ...     qb.results(folder)["status"].tolist()
+        ['done']
+
+    Args:
+        store: The folder of a study; or a CSV: a study's ``results.csv``, or one that ``qbayes study export``
+            wrote.
+
+    Returns:
+        A ``pandas.DataFrame``.
+
+    Raises:
+        BadInput: pandas is not installed.
+        BadFile: The folder is not that of a study, or the CSV is damaged.
+    """
+    if importlib.util.find_spec("pandas") is None:
+        raise BadInput(
+            "results come as a pandas table", "pandas is not installed", "pip install 'qbayes[report]'"
+        )
+    import pandas as pd
+
+    rows = _rows(Path(store))
+    return pd.DataFrame(rows, columns=columns(rows))
+
+
+def _rows(store: Path) -> list[dict[str, Any]]:
+    if is_table(store):
+        return list(read_table(store).rows)
+    held = Store(store)
+    if held.header() is None:
+        raise BadFile(
+            "a store must be the folder of a study", f"{store} has no study.json", "run the study there first"
+        )
+    return [with_numbers(row) for _, row in sorted(held.rows().items())]

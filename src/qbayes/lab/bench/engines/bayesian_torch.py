@@ -73,7 +73,7 @@ class BayesianTorchInt8(BayesianTorch):
         shape = posterior.signature.input_shape
         rows = torch.randn(CALIBRATION_ROWS, *shape, generator=torch.Generator().manual_seed(0))
         try:
-            return _converted(network, rows)
+            return _convert(network, rows)
         except (AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = (str(error).splitlines() or [""])[0]
             raise BadInput(
@@ -81,7 +81,7 @@ class BayesianTorchInt8(BayesianTorch):
             ) from None
 
 
-def _converted(network: nn.Module, rows: torch.Tensor) -> nn.Module:
+def _convert(network: nn.Module, rows: torch.Tensor) -> nn.Module:
     theirs: Any = importlib.import_module("bayesian_torch.ao.quantization.quantize")
     # its recipe uses torch's old quantisation tools; a torch without them gives a row that says so.
     tools: Any = importlib.import_module("torch.ao.quantization")

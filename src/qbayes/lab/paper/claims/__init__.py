@@ -2,10 +2,9 @@
 
 from collections.abc import Collection
 
-from qbayes.lab.analysis.caveats import caveats
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.paper.judge.judgement import CLAIMS, JUDGED, Judge, Judged, Line, Verdict
-from qbayes.lab.paper.judge.rules import Outcome
+from qbayes.lab.analysis.pairs import caveats
+from qbayes.lab.paper.judge.judgement import CLAIMS, JUDGED, Judge, Judged, Line, Outcome, Verdict
 
 __all__ = [
     "CLAIMS",

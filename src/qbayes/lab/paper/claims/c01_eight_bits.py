@@ -3,7 +3,7 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Verdict, judge_each
 from qbayes.lab.paper.judge.margins import loss_of, scores_of
 
 CLAIM = "A7W8 does not degrade error, NLL, ECE or entropy of any Bayesian method"
@@ -19,5 +19,5 @@ def judge(frame: Frame) -> Verdict:
     """
     cells = [cell for cell in preferred(frame) if cell.bits == "W8A7" and cell.bayesian]
     comparisons = [loss_of(frame, cell, name) for cell in cells for name in scores_of(cell)]
-    missing = [] if comparisons else ["runs of a Bayesian method at W8A7 with their float runs"]
-    return conclude("C1", CLAIM, judged(comparisons), figure="activation_bits", missing=missing)
+    wanted = "runs of a Bayesian method at W8A7 with their float runs"
+    return conclude("C1", CLAIM, judge_each(comparisons), figure="activation_bits", wanted=wanted)

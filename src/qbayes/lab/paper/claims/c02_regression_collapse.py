@@ -2,9 +2,9 @@
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import preferred
-from qbayes.lab.paper.judge.collapse import Part, collapses
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Verdict
+from qbayes.lab.paper.judge.losses import Part, collapses_of_all
 
 CLAIM = "In regression, pointwise networks and SGHMC collapse at A ≤ 3, and SGHMC at W ≤ 4"
 PARTS = (Part("pointwise", "activation", 3), Part("sghmc", "activation", 3), Part("sghmc", "weight", 4))
@@ -19,11 +19,5 @@ def judge(frame: Frame) -> Verdict:
     cells = [cell for cell in preferred(frame) if cell.is_regression]
     tasks = sorted({cell.task for cell in cells})
     subject = f"{len(tasks)} tasks" if len(tasks) > 1 else None
-    found = {part: collapses(part, cells, subject) for part in PARTS}
-    return conclude(
-        "C2",
-        CLAIM,
-        [one for some in found.values() for one in some],
-        figure="regression_boxes",
-        missing=[f"regression runs of {part.text}" for part, some in found.items() if not some],
-    )
+    lines, missing = collapses_of_all(PARTS, cells, "regression", subject)
+    return conclude("C2", CLAIM, lines, figure="regression_boxes", missing=missing)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, option, preferred
-from qbayes.lab.paper.judge.collapse import Part, collapses
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Line, Verdict
+from qbayes.lab.paper.judge.losses import Part, collapses
 
 CLAIM = "On MNIST, MC dropout collapses at A ≤ 3"
 PART = Part("mcd", "activation", 3)
@@ -24,7 +24,7 @@ def judge(frame: Frame) -> Verdict:
     rounded = collapses(PART, [cell for cell in cells if rounds_masks(cell)])
     exact = collapses(PART, [cell for cell in cells if not rounds_masks(cell)])
     missing = [] if exact else [f"mnist runs of {PART.text} with exact masks (scheme default)"]
-    note = f"With the paper's rounded masks: {_said(rounded)}; with exact ones: {_said(exact)}."
+    note = f"With the paper's rounded masks: {_describe(rounded)}; with exact ones: {_describe(exact)}."
     return conclude("C3", CLAIM, [*rounded, *exact], figure="activation_bits", missing=missing, note=note)
 
 
@@ -33,7 +33,7 @@ def rounds_masks(cell: Cell) -> bool:
     return (option(cell, "mask") or ("product" if cell.scheme.startswith("paper") else "exact")) == "product"
 
 
-def _said(lines: Sequence[Line]) -> str:
+def _describe(lines: Sequence[Line]) -> str:
     """The lines of each kind: one scheme may collapse, and another stand."""
     if not lines:
         return "no runs"

@@ -2,9 +2,9 @@
 
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import preferred
-from qbayes.lab.paper.judge.collapse import Part, collapses
 from qbayes.lab.paper.judge.conclude import conclude
 from qbayes.lab.paper.judge.judgement import CLAIMS, Verdict
+from qbayes.lab.paper.judge.losses import Part, collapses_of_all
 
 CLAIM = "On CIFAR-10, all methods collapse at A ≤ 4 and at W ≤ 3"
 METHODS = ("pointwise", "mcd", "bbb", "sghmc")
@@ -18,11 +18,5 @@ def judge(frame: Frame) -> Verdict:
     """
     cells = [cell for cell in preferred(frame) if cell.task == "cifar10"]
     parts = [part for name in METHODS for part in (Part(name, "activation", 4), Part(name, "weight", 3))]
-    found = {part: collapses(part, cells) for part in parts}
-    return conclude(
-        "C4",
-        CLAIM,
-        [one for some in found.values() for one in some],
-        figure="activation_bits",
-        missing=[f"cifar10 runs of {part.text}" for part, some in found.items() if not some],
-    )
+    lines, missing = collapses_of_all(parts, cells, "cifar10")
+    return conclude("C4", CLAIM, lines, figure="activation_bits", missing=missing)

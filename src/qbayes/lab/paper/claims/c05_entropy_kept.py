@@ -3,9 +3,8 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import POINTWISE, Cell, has_collapsed, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.margins import NEARLY, change, loss_of, margin
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = (
     "As bits fall, entropy on confusion data stays or rises and entropy on test data stays, for Bayesian "
@@ -25,14 +24,10 @@ def judge(frame: Frame) -> Verdict:
     - Pointwise on CIFAR-10, at its fewest weight bits: the entropy on confusion data must be shown to fall. A
       rise refutes; a change within the margin is no difference that matters.
     """
-    measured = [cell for cell in preferred(frame) if _measured(cell)]
+    measured = [cell for cell in preferred(frame) if all(pair.has(ON_CONFUSION) for pair in cell.pairs)]
     standing = [cell for cell in measured if not any(has_collapsed(pair) for pair in cell.pairs)]
-    bayesian = [
-        loss_of(frame, cell, name, NEARLY)
-        for cell in standing
-        if cell.bayesian
-        for name in (ON_CONFUSION, ON_TEST)
-    ]
+    cells = [cell for cell in standing if cell.bayesian]
+    bayesian = [loss_of(frame, cell, name, NEARLY) for cell in cells for name in (ON_CONFUSION, ON_TEST)]
     falling = _pointwise(frame, standing)
     missing = [] if bayesian else ["quantised runs of a Bayesian method with confusion data"]
     missing += [] if falling else ["pointwise runs on cifar10 below W8 at A7, with confusion data"]
@@ -40,15 +35,11 @@ def judge(frame: Frame) -> Verdict:
     return conclude(
         "C5",
         CLAIM,
-        judged([*bayesian, *falling]),
+        judge_each([*bayesian, *falling]),
         figure="detection",
         missing=missing,
         note=f"{left_out} precisions with collapsed runs are left out." if left_out else "",
     )
-
-
-def _measured(cell: Cell) -> bool:
-    return all(pair.has(ON_CONFUSION) for pair in cell.pairs)
 
 
 def _pointwise(frame: Frame, standing: list[Cell]) -> list[Comparison]:

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Unit, combined
-from qbayes.lab.analysis.run_groups import POINTWISE, Cell, by_method, preferred, sweeps
+from qbayes.lab.analysis.intervals import Unit, combine
+from qbayes.lab.analysis.run_groups import Cell, beside_pointwise, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.losses import apart, loss_rows, unit_of
 from qbayes.lab.paper.judge.margins import main_margin
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = "As bits fall, error rises more slowly for Bayesian methods than for pointwise networks"
 FEWEST_WIDTHS = 3  # a slope through two points has no say about a trend
@@ -28,22 +27,14 @@ def judge(frame: Frame) -> Verdict:
     """
     comparisons = [
         one
-        for methods in by_method(preferred(frame)).values()
-        for name, cells in methods.items()
-        if POINTWISE in methods and name != POINTWISE
-        for one in _compared(frame, methods[POINTWISE], cells)
+        for pointwise, bayesian in beside_pointwise(preferred(frame))
+        for one in _compare(frame, pointwise, bayesian)
     ]
     wanted = f"pointwise and a Bayesian method at {FEWEST_WIDTHS} widths or more of one sweep"
-    return conclude(
-        "C6",
-        CLAIM,
-        judged(comparisons),
-        figure="activation_bits",
-        missing=[] if comparisons else [wanted],
-    )
+    return conclude("C6", CLAIM, judge_each(comparisons), figure="activation_bits", wanted=wanted)
 
 
-def _compared(frame: Frame, pointwise: list[Cell], bayesian: list[Cell]) -> list[Comparison]:
+def _compare(frame: Frame, pointwise: list[Cell], bayesian: list[Cell]) -> list[Comparison]:
     found = []
     ours, theirs = sweeps(bayesian), sweeps(pointwise)
     for sweep in ours:
@@ -72,7 +63,7 @@ def slope_rows(frame: Frame, sweep: Mapping[int, Cell], widths: Sequence[int]) -
     """The error of a slope over test rows: its weights sum to 0, so that what all widths share falls out."""
     errors = [loss_rows(frame, sweep[width]) for width in widths]
     weights = _weights(widths).tolist()
-    return combined(None if error is None else w * error for w, error in zip(weights, errors, strict=True))
+    return combine(None if error is None else w * error for w, error in zip(weights, errors, strict=True))
 
 
 def _weights(widths: Sequence[int]) -> np.ndarray:

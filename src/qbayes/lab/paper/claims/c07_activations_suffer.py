@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Estimate
 from qbayes.lab.analysis.run_groups import Cell, by_method, preferred, sweeps
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.losses import apart, mean_loss, mean_rows, unit_of
 from qbayes.lab.paper.judge.margins import main_margin
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = (
     "Activations are more sensitive to few bits than weights; SGHMC is the most sensitive to weights, "
@@ -39,20 +37,14 @@ def judge(frame: Frame) -> Verdict:
     for side, name in MOST_SENSITIVE.items():
         missing += [] if most[side] else [f"{name} and another method over {side} bits below 7"]
     comparisons = [*sides, *most["weight"], *most["activation"]]
-    return conclude(
-        "C7",
-        CLAIM,
-        judged(comparisons),
-        figure="weight_bits",
-        missing=missing,
-    )
+    return conclude("C7", CLAIM, judge_each(comparisons), figure="weight_bits", missing=missing)
 
 
 def _sides(frame: Frame, cells: list[Cell]) -> list[Comparison]:
     found = sweeps(cells)
     weights = {n: cell for n, cell in found["weight"].items() if cell.activation == 7}
     text = "loss by activations less loss by weights"
-    return _compared(frame, cells[0], found["activation"], weights, text)
+    return _compare(frame, cells[0], found["activation"], weights, text)
 
 
 def _most(frame: Frame, methods: Mapping[str, list[Cell]], side: str) -> list[Comparison]:
@@ -64,18 +56,18 @@ def _most(frame: Frame, methods: Mapping[str, list[Cell]], side: str) -> list[Co
     for other, cells in methods.items():
         if other != name:
             text = f"loss over {side} bits, {name} less {other}"
-            found += _compared(frame, methods[name][0], own, sweeps(cells)[side], text)
+            found += _compare(frame, methods[name][0], own, sweeps(cells)[side], text)
     return found
 
 
-def _compared(
+def _compare(
     frame: Frame, cell: Cell, first: Mapping[int, Cell], second: Mapping[int, Cell], text: str
 ) -> list[Comparison]:
     few = sorted(width for width in set(first) & set(second) if width <= MOST_BITS)
     if not few:
         return []
     rows = [mean_rows(frame, sweep, few) for sweep in (first, second)]
-    more: Estimate | None = apart(mean_loss(first, few), mean_loss(second, few), rows, cell)
+    more = apart(mean_loss(first, few), mean_loss(second, few), rows, cell)
     if more is None:
         return []
     rule = Above(0.0, tie=main_margin(cell))

@@ -3,11 +3,10 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import estimate
 from qbayes.lab.analysis.pairs import between
-from qbayes.lab.analysis.run_groups import POINTWISE, Cell, by_method, preferred
+from qbayes.lab.analysis.run_groups import Cell, beside_pointwise, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.rules import Above
-from qbayes.lab.paper.judge.shift import SHIFTS, level_margin, rises
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
+from qbayes.lab.paper.judge.margins import SHIFTS, level_margin, rises
 
 CLAIM = "Under shift, ECE rises less for Bayesian methods than for pointwise networks, also at A7W8"
 
@@ -20,25 +19,17 @@ def judge(frame: Frame) -> Verdict:
     each shift. One that is shown to be larger for a Bayesian method refutes. Rises are equal where they
     differ by less than the margin of ECE beside the pointwise network's ECE under that shift.
     """
-    groups = by_method(cell for cell in preferred(frame) if cell.bits == "W8A7").values()
+    cells = [cell for cell in preferred(frame) if cell.bits == "W8A7"]
     comparisons = {
         (one.subject, one.quantity): one
-        for methods in groups
-        for name, cells in methods.items()
-        if POINTWISE in methods and name != POINTWISE
-        for one in _compared(methods[POINTWISE][0], cells[0])
+        for pointwise, bayesian in beside_pointwise(cells)
+        for one in _compare(pointwise[0], bayesian[0])
     }
     wanted = "W8A7 and float runs of pointwise and of a Bayesian method with scores under shift"
-    return conclude(
-        "C8",
-        CLAIM,
-        judged(list(comparisons.values())),
-        figure="shifts",
-        missing=[] if comparisons else [wanted],
-    )
+    return conclude("C8", CLAIM, judge_each(list(comparisons.values())), figure="shifts", wanted=wanted)
 
 
-def _compared(pointwise: Cell, bayesian: Cell) -> list[Comparison]:
+def _compare(pointwise: Cell, bayesian: Cell) -> list[Comparison]:
     found = []
     for shift in SHIFTS:
         rule = Above(0.0, tie=level_margin([pair.float for pair in pointwise.pairs], shift, "ece"))

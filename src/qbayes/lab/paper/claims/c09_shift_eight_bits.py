@@ -3,10 +3,8 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.margins import NEARLY, in_units
-from qbayes.lab.paper.judge.rules import AtMost
-from qbayes.lab.paper.judge.shift import SHIFTS, level_change, level_margin
+from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judge_each
+from qbayes.lab.paper.judge.margins import NEARLY, SHIFTS, in_units, level_change, level_margin
 from qbayes.metrics.scores import metric as metric_named
 
 CLAIM = "Float and A7W8 are nearly equal under shift"
@@ -21,17 +19,12 @@ def judge(frame: Frame) -> Verdict:
     under that shift; one that is shown to be larger refutes. What gets better under quantisation passes.
     """
     cells = [cell for cell in preferred(frame) if cell.bits == "W8A7"]
-    comparisons = [one for cell in cells for one in _compared(frame, cell)]
-    return conclude(
-        "C9",
-        CLAIM,
-        judged(comparisons),
-        figure="shifts",
-        missing=[] if comparisons else ["W8A7 runs and their float runs with scores under shift"],
-    )
+    comparisons = [one for cell in cells for one in _compare(frame, cell)]
+    wanted = "W8A7 runs and their float runs with scores under shift"
+    return conclude("C9", CLAIM, judge_each(comparisons), figure="shifts", wanted=wanted)
 
 
-def _compared(frame: Frame, cell: Cell) -> list[Comparison]:
+def _compare(frame: Frame, cell: Cell) -> list[Comparison]:
     found, floats = [], [pair.float for pair in cell.pairs]
     for shift in SHIFTS:
         for name in SCORES:

@@ -6,8 +6,7 @@ from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.intervals import Estimate, Unit, estimate
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.rules import Above
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 
 CLAIM = "8 bits: memory ÷ 4, latency ÷ 2 to ÷ 4"
 # Of the fourfold, an eighth is left for biases (32 bits), scales and the file's header.
@@ -30,7 +29,7 @@ def judge(frame: Frame) -> Verdict:
     return conclude(
         "C10",
         CLAIM,
-        judged([*memory, *times]),
+        judge_each([*memory, *times]),
         figure="pareto",
         missing=[] if memory else ["runs with 8-bit weights and their float runs, with their bytes"],
         missing_of_each=[] if times else [NO_TIMES],
@@ -52,11 +51,8 @@ def _latency(cell: Cell) -> list[Comparison]:
 
 def _ratios(cell: Cell, column: str) -> dict[Unit, float]:
     quantised, reference = cell.values(column), cell.values(column, "float")
-    found = {
-        which: reference[which] / quantised[which]
-        for which in quantised
-        if which in reference and quantised[which]
-    }
+    both = [which for which in quantised if which in reference and quantised[which]]
+    found = {which: reference[which] / quantised[which] for which in both}
     return found if all(map(math.isfinite, found.values())) else {}
 
 

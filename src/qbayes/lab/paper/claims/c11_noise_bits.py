@@ -2,17 +2,28 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import combined, estimate
-from qbayes.lab.analysis.pairs import between, overlap, rows_term
+from qbayes.lab.analysis.intervals import combine, estimate
+from qbayes.lab.analysis.pairs import between, overlap, resample_error, rows_term
 from qbayes.lab.analysis.run_groups import Cell, has_collapsed, option, preferred
 from qbayes.lab.paper.claims.c03_mask_collapse import rounds_masks
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Line, Verdict, judged, line
+from qbayes.lab.paper.judge.judgement import (
+    CLAIMS,
+    NEVER,
+    TAIL,
+    Above,
+    AtMost,
+    Chances,
+    Comparison,
+    Line,
+    Verdict,
+    judge_each,
+    line,
+)
 from qbayes.lab.paper.judge.margins import RELATIVE, in_units, margin_of
-from qbayes.lab.paper.judge.rules import NEVER, TAIL, Above, AtMost, Chances
-from qbayes.metrics.row_errors import row_error
 from qbayes.metrics.scores import metric as metric_named
 
 CLAIM = "MC dropout masks need 1 bit; BBB needs μ, σ and ε at the bits of the weights"
@@ -34,7 +45,7 @@ def judge(frame: Frame) -> Verdict:
     """
     cells = preferred(frame, _ablation)
     masks, fewer = _mask_pairs(cells), _fewer_pairs(cells)
-    lines = judged([found for pair in masks for found in _scores(frame, *pair)])
+    lines = judge_each([found for pair in masks for found in _scores(frame, *pair)])
     lines += [found for pair in fewer for found in _any_worse(_scores(frame, *pair))]
     missing = [] if masks else ["mcd runs with mask=exact and mask=product at the same bits"]
     missing += [] if fewer else ["bbb runs with fewer bits of ε (noise) or σ (sigma) than of the weights"]
@@ -102,20 +113,8 @@ def _any_worse(compared: Sequence[Comparison]) -> list[Line]:
         same=NEVER if refutes <= TAIL else lossless,
         no=refutes,
     )
-    worst = max(compared, key=_strain)
-    return [
-        line(
-            Comparison(
-                worst.subject,
-                worst.method,
-                worst.quantity,
-                worst.unit,
-                worst.found,
-                Above(0.0, tie=rules[compared.index(worst)].margin),
-            ),
-            chances,
-        )
-    ]
+    worst, rule = max(zip(compared, rules, strict=True), key=lambda pair: _strain(pair[0]))
+    return [line(replace(worst, rule=Above(0.0, tie=rule.margin)), chances)]
 
 
 def _strain(one: Comparison) -> float:
@@ -128,11 +127,11 @@ def _scores(frame: Frame, one: Cell, other: Cell, text: str) -> list[Comparison]
     # can be compared.
     collapsed = any(has_collapsed(pair) for cell in (one, other) for pair in cell.pairs)
     names = ("error", "rmse") if collapsed else SCORES
-    found = (_compared(frame, one, other, name, text) for name in names)
+    found = (_compare(frame, one, other, name, text) for name in names)
     return [each for each in found if each is not None]
 
 
-def _compared(frame: Frame, one: Cell, other: Cell, name: str, text: str) -> Comparison | None:
+def _compare(frame: Frame, one: Cell, other: Cell, name: str, text: str) -> Comparison | None:
     first, second = one.values(name), other.values(name)
     apart = between(first, second)
     if name in RELATIVE:
@@ -150,9 +149,7 @@ def _rows(frame: Frame, one: Cell, other: Cell, name: str) -> float | None:
     """The error of their difference over test rows: resampled where details were kept for all."""
     after, before = ({pair.unit: pair.quantised for pair in cell.pairs} for cell in (one, other))
     runs = [(before[which], after[which]) for which in after if which in before]
-    sides = [(frame.details(str(b["run"])), frame.details(str(a["run"]))) for b, a in runs]
-    if all(b is not None and a is not None for b, a in sides):
-        resampled = row_error(sides, name, relative=name in RELATIVE)
-        if resampled:
-            return resampled
-    return combined(rows_term(frame, cell.pairs, name, relative=name in RELATIVE) for cell in (one, other))
+    resampled = resample_error(frame, runs, name, relative=name in RELATIVE)
+    return resampled or combine(
+        rows_term(frame, cell.pairs, name, relative=name in RELATIVE) for cell in (one, other)
+    )

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Unit, contrast
+from qbayes.lab.analysis.intervals import Unit, contrast, shared_means
 from qbayes.lab.analysis.pairs import rows_term, score
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
+from qbayes.lab.paper.judge.judgement import CLAIMS, Above, Comparison, Verdict, judge_each
 from qbayes.lab.paper.judge.losses import mean_of
-from qbayes.lab.paper.judge.rules import Above
 
 CLAIM = "Complex networks (ResNet) suffer more from few bits than simple ones (LeNet)"
 SIMPLE, COMPLEX = "lenet", "resnet"
@@ -32,28 +31,22 @@ def judge(frame: Frame) -> Verdict:
         for cell in preferred(frame)
         if not cell.is_regression and min(cell.weight, cell.activation) <= MOST_BITS
     ]
-    simple = _grouped([cell for cell in cells if cell.network.startswith(SIMPLE)])
-    others = _grouped([cell for cell in cells if cell.network.startswith(COMPLEX)])
+    simple = _group([cell for cell in cells if cell.network.startswith(SIMPLE)])
+    others = _group([cell for cell in cells if cell.network.startswith(COMPLEX)])
     pairs = [(one, two) for one in others for two in simple if one[1:] == two[1:]]
     on_one_task = [(one, two) for one, two in pairs if one[0] == two[0]]
-    found = [_compared(frame, others[one], simple[two]) for one, two in on_one_task or pairs]
+    found = [_compare(frame, others[one], simple[two]) for one, two in on_one_task or pairs]
     comparisons = [one for one in found if one is not None]
     wanted = f"runs of {SIMPLE} and of {COMPLEX} by one method at the same bits, {MOST_BITS} or fewer"
     confounded = "The two networks are on different data, which the claim does not tell apart."
-    return conclude(
-        "C12",
-        CLAIM,
-        judged(comparisons),
-        figure="equal_bits",
-        missing=[] if comparisons else [wanted],
-        note=confounded if comparisons and not on_one_task else "",
-    )
+    note = confounded if comparisons and not on_one_task else ""
+    return conclude("C12", CLAIM, judge_each(comparisons), figure="equal_bits", wanted=wanted, note=note)
 
 
 Group = tuple[str, ...]
 
 
-def _grouped(cells: list[Cell]) -> dict[Group, dict[str, Cell]]:
+def _group(cells: list[Cell]) -> dict[Group, dict[str, Cell]]:
     """Cells by task and by what both networks must share, and in it by bits."""
     found: dict[Group, dict[str, Cell]] = {}
     for cell in cells:
@@ -62,7 +55,7 @@ def _grouped(cells: list[Cell]) -> dict[Group, dict[str, Cell]]:
     return found
 
 
-def _compared(frame: Frame, complex_one: Mapping[str, Cell], simple: Mapping[str, Cell]) -> Comparison | None:
+def _compare(frame: Frame, complex_one: Mapping[str, Cell], simple: Mapping[str, Cell]) -> Comparison | None:
     bits = sorted(set(complex_one) & set(simple))
     if not bits:
         return None
@@ -74,9 +67,7 @@ def _compared(frame: Frame, complex_one: Mapping[str, Cell], simple: Mapping[str
 
 
 def _depths(cells: Mapping[str, Cell], bits: list[str]) -> dict[Unit, float]:
-    depths = [cells[width].depths() for width in bits]
-    shared = set(depths[0]).intersection(*depths)
-    return {which: float(np.mean([some[which] for some in depths])) for which in shared}
+    return shared_means([cells[width].depths() for width in bits])
 
 
 def _rows(frame: Frame, cells: Mapping[str, Cell], bits: list[str]) -> float | None:

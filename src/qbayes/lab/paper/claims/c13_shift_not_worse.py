@@ -3,10 +3,8 @@
 from qbayes.lab.analysis.frame import Frame
 from qbayes.lab.analysis.run_groups import Cell, preferred
 from qbayes.lab.paper.judge.conclude import conclude
-from qbayes.lab.paper.judge.judgement import CLAIMS, Comparison, Verdict, judged
-from qbayes.lab.paper.judge.margins import NEARLY, in_units
-from qbayes.lab.paper.judge.rules import AtMost
-from qbayes.lab.paper.judge.shift import SHIFTS, level_change, level_margin
+from qbayes.lab.paper.judge.judgement import CLAIMS, AtMost, Comparison, Verdict, judge_each
+from qbayes.lab.paper.judge.margins import NEARLY, SHIFTS, in_units, level_change, level_margin
 
 CLAIM = "Under shift, entropy and ECE do not get worse at 8 bits (ours, not the paper's)"
 BITS = ("W8A8", "W8A7")
@@ -21,14 +19,12 @@ def judge(frame: Frame) -> Verdict:
     shift. One that is shown to be larger refutes; more entropy, or less ECE, passes.
     """
     cells = [cell for cell in preferred(frame) if cell.bits in BITS]
-    comparisons = [one for cell in cells for one in _compared(frame, cell)]
+    comparisons = [one for cell in cells for one in _compare(frame, cell)]
     wanted = "runs at W8A8 or W8A7 and their float runs with scores under shift"
-    return conclude(
-        "C13", CLAIM, judged(comparisons), figure="shifts", missing=[] if comparisons else [wanted]
-    )
+    return conclude("C13", CLAIM, judge_each(comparisons), figure="shifts", wanted=wanted)
 
 
-def _compared(frame: Frame, cell: Cell) -> list[Comparison]:
+def _compare(frame: Frame, cell: Cell) -> list[Comparison]:
     found, floats = [], [pair.float for pair in cell.pairs]
     for shift in SHIFTS:
         for name, text, sign in (("entropy", "fall of entropy", -1), ("ece", "rise of ECE", 1)):

@@ -21,13 +21,12 @@ A method's verdict is the same, of the lines that are about it.
 import math
 from collections.abc import Iterable, Sequence
 
+from qbayes.lab.analysis.checks import list_some
 from qbayes.lab.analysis.intervals import LEVEL
-from qbayes.lab.paper.judge.judgement import Judged, Line, Verdict
-from qbayes.lab.paper.judge.rules import NEVER, Outcome
+from qbayes.lab.paper.judge.judgement import NEVER, Judged, Line, Outcome, Verdict
 
 # All lines of a claim together err in so many studies.
 TOGETHER = 1 - LEVEL
-_NAMED_MISSING = 4
 
 
 def conclude(
@@ -38,6 +37,7 @@ def conclude(
     figure: str,
     missing: Iterable[str] = (),
     missing_of_each: Iterable[str] = (),
+    wanted: str = "",
     note: str = "",
 ) -> Verdict:
     """The verdict over all lines and that of each method; the reason names the line of the highest strain.
@@ -49,19 +49,19 @@ def conclude(
         figure: The name of the figure that shows them.
         missing: Rows that the claim speaks of and the study lacks. A method that has its own is judged.
         missing_of_each: The same, where it keeps each method from being judged as well.
+        wanted: What is missing where there is nothing to compare.
         note: A sentence behind the reason.
     """
     table = tuple(lines)
     of_each = tuple(dict.fromkeys(missing_of_each))
-    lacking = tuple(dict.fromkeys([*missing, *of_each]))
+    nothing = [wanted] if wanted and not table else []
+    lacking = tuple(dict.fromkeys([*missing, *nothing, *of_each]))
     verdict, reason = decide(table, lacking)
-    methods: tuple[tuple[str, Judged], ...] = tuple(
-        (name, decide([one for one in table if one.method == name], of_each)[0])
-        for name in sorted({one.method for one in table})
-    )
-    return Verdict(
-        id, claim, verdict, f"{reason} {note}".strip(), table, figure, lacking, methods, caveats_of(table)
-    )
+    names = sorted({one.method for one in table})
+    apart = ((name, [one for one in table if one.method == name]) for name in names)
+    methods: list[tuple[str, Judged]] = [(name, decide(lines, of_each)[0]) for name, lines in apart]
+    reason = f"{reason} {note}".strip()
+    return Verdict(id, claim, verdict, reason, table, figure, lacking, tuple(methods), caveats_of(table))
 
 
 def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, str]:
@@ -69,14 +69,14 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
     by: dict[Outcome, list[Line]] = {"yes": [], "same": [], "no": [], "unclear": []}
     for one in table:
         by[one.outcome].append(one)
-    total = f"{len(table)} comparison{'s' if len(table) != 1 else ''}"
+    total = _count(table)
     if refuted(table):
-        said = f"Against it: {len(by['no'])} of {total}, most of all {_worst(by['no']).text}."
+        against = f"Against it: {len(by['no'])} of {total}, most of all {_worst(by['no']).text}."
         equal = f" No difference that matters in {len(by['same'])}." if by["same"] else ""
-        return "does not hold", said + equal
+        return "does not hold", against + equal
     if lacking:
-        shown = f" {_shown(table)}" if table else ""
-        return "not enough data", f"Missing: {_listed(lacking)}.{shown}"
+        shown = f" {_summarize(table)}" if table else ""
+        return "not enough data", f"Missing: {list_some(lacking)}.{shown}"
     if not table:
         return "not enough data", "There is nothing to compare."
     if by["no"]:
@@ -84,7 +84,7 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
         return "not enough data", f"{by_chance}; most of all {_worst(by['no']).text}."
     if by["unclear"]:
         named = _worst(by["unclear"])
-        return "not enough data", f"{_shown(table)} Cannot be told ({_doubt(named)}): {named.text}."
+        return "not enough data", f"{_summarize(table)} Cannot be told ({_doubt(named)}): {named.text}."
     if not by["same"]:
         return "holds", f"All of {total} agree; the weakest is {_worst(table).text}."
     if len(by["same"]) == len(table):
@@ -93,7 +93,7 @@ def decide(table: Sequence[Line], lacking: Sequence[str] = ()) -> tuple[Judged, 
         equal = f"In {len(by['same'])} of {total}; the largest is {_largest(by['same']).text}."
         return "no difference that matters", f"{equal} {len(by['yes'])} agree."
     named = _worst(by["same"])
-    return "not enough data", f"{_shown(table)} Whether they are cannot be told: {named.text}."
+    return "not enough data", f"{_summarize(table)} Whether they are cannot be told: {named.text}."
 
 
 def refuted(table: Sequence[Line]) -> bool:
@@ -112,12 +112,11 @@ def caveats_of(table: Sequence[Line]) -> tuple[str, ...]:
     """What the intervals of the lines do not hold."""
     covers = [one.covers for one in table]
     rows, runs = covers.count("rows"), covers.count("runs")
-    total = f"{len(table)} comparison{'s' if len(table) != 1 else ''}"
-    said = [f"One seed in {rows} of {total}: their intervals are over test rows and say nothing of training."]
-    said += [
-        f"The test rows are not in the intervals of {runs} of {total}: the rows of results do not say them."
-    ]
-    return tuple(words for words, count in zip(said, (rows, runs), strict=True) if count)
+    total = _count(table)
+    alone = f"One seed in {rows} of {total}: their intervals are over test rows and say nothing of training."
+    unsaid = f"not in the intervals of {runs} of {total}: the rows of results do not say them."
+    caveats = ((alone, rows), (f"The test rows are {unsaid}", runs))
+    return tuple(words for words, count in caveats if count)
 
 
 def _doubt(undecided: Line) -> str:
@@ -136,13 +135,12 @@ def _largest(lines: Iterable[Line]) -> Line:
     return max(lines, key=lambda one: (abs(one.value), one.text))
 
 
-def _shown(table: Sequence[Line]) -> str:
+def _summarize(table: Sequence[Line]) -> str:
     agreeing = sum(one.outcome == "yes" for one in table)
     same = sum(one.outcome == "same" for one in table)
     equal = f", {same} show no difference that matters" if same else ""
-    return f"{agreeing} of {len(table)} comparison{'s' if len(table) != 1 else ''} agree{equal}."
+    return f"{agreeing} of {_count(table)} agree{equal}."
 
 
-def _listed(lacking: Sequence[str]) -> str:
-    more = len(lacking) - _NAMED_MISSING
-    return "; ".join(lacking[:_NAMED_MISSING]) + (f"; and {more} more" if more > 0 else "")
+def _count(table: Sequence[Line]) -> str:
+    return f"{len(table)} comparison{'s' if len(table) != 1 else ''}"

@@ -17,6 +17,10 @@ A margin is the larger of two numbers:
 | NLL of a regression | 0.01 nat | it has no zero to take a share of; every density is 1 % less |
 
 Under shift, and over all bits, a claim says "nearly" or "stays": there ``times`` is 2.
+
+Scores under shift (C8, C9, C13) are the mean over the five levels of each shift. Levels of one shift are the
+same rows shifted more and more: five lines instead of one say little more, and make the correction for their
+number five times as hard.
 """
 
 import math
@@ -24,13 +28,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.analysis.intervals import Estimate
-from qbayes.lab.analysis.pairs import Pair, binomial, difference, score
+from qbayes.lab.analysis.intervals import Estimate, Unit, estimate, shared_means
+from qbayes.lab.analysis.pairs import (
+    Pair,
+    binomial,
+    difference,
+    differences,
+    overlap,
+    plain_mean,
+    rows_term,
+    score,
+)
 from qbayes.lab.analysis.run_groups import Cell
-from qbayes.lab.paper.judge.judgement import Comparison
-from qbayes.lab.paper.judge.rules import AtMost, Rule, Within
+from qbayes.lab.paper.judge.judgement import AtMost, Comparison, Rule, Within
+from qbayes.lab.paper.judge.losses import mean_of
 from qbayes.metrics.row_errors import ROW_ERROR
+from qbayes.metrics.scores import UNSHIFTED
 from qbayes.metrics.scores import metric as metric_named
+from qbayes.tasks.shifts import LEVELS
 
 SHARES = {
     "error": 0.05,
@@ -49,6 +64,7 @@ REGRESSION = ("rmse", "nll", "interval_width_90")
 RELATIVE = ("rmse", "crps", "interval_width_90")
 _POINTS = ("error", "ece", "ece_adaptive", "ece_per_batch", "ece_per_batch_1024", "confusion/fpr95")
 _OF_ROWS = ("error", "ece")  # their resolution is that of a share of the rows
+SHIFTS = tuple(LEVELS)
 
 
 def scores_of(cell: Cell) -> tuple[str, ...]:
@@ -86,7 +102,7 @@ def margin_of(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str], times: 
     values = [abs(score(row, name)) for row in rows for name in metrics if name in row]
     finite = [value for value in values if math.isfinite(value)]
     errors = [error for row in rows for name in metrics if (error := resolution(row, name)) is not None]
-    return scale * max(times * share * _mean(finite), _mean(errors))
+    return scale * max(times * share * plain_mean(finite), plain_mean(errors))
 
 
 def resolution(row: Mapping[str, Any], metric: str) -> float | None:
@@ -95,10 +111,6 @@ def resolution(row: Mapping[str, Any], metric: str) -> float | None:
     if recorded is not None:
         return float(recorded)
     return binomial(row, metric) if _kind(metric) in _OF_ROWS else None
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers) if numbers else 0.0
 
 
 def main_margin(cell: Cell) -> float:
@@ -124,3 +136,38 @@ def rule_of(cell: Cell, metric: str, times: float = 1.0) -> Rule:
     """Entropy and interval width have no better side, and must stay; all else may get better."""
     size = margin(cell.pairs, metric, times)
     return Within(size) if metric in ("entropy", "interval_width_90") else AtMost(size)
+
+
+def columns(shift: str, metric: str) -> list[str]:
+    return [f"{shift}/{level}/{metric}" for level in range(1, len(LEVELS[shift]) + 1)]
+
+
+def level_change(frame: Frame, cell: Cell, shift: str, metric: str) -> Estimate | None:
+    """The mean over the levels of ``quantised − float``, in units; None where it was not scored."""
+    names = columns(shift, metric)
+    values = shared_means([differences(cell.pairs, name) for name in names])
+    if not values:
+        return None
+    rows = mean_of([rows_term(frame, cell.pairs, name) for name in names])
+    return estimate(values, rows, overlap(cell.pairs)).scaled(in_units(metric)[1])
+
+
+def level_margin(rows: Sequence[Mapping[str, Any]], shift: str, metric: str, times: float = 1.0) -> float:
+    """The difference that matters beside the float rows' mean over the levels."""
+    return margin_of(rows, columns(shift, metric), times)
+
+
+def rises(cell: Cell, shift: str, side: str) -> dict[Unit, float]:
+    """Points of ECE that a shift adds, the mean over its levels, for each run.
+
+    Where not all rows were shifted, the clean ECE is that of the rows that were. Rises on other numbers of
+    rows are rises of other runs: they are not set against each other.
+    """
+    clean = cell.values("ece", side) | cell.values(f"{UNSHIFTED}/ece", side)
+    rows = cell.values("shift_rows", side)
+    means = shared_means([cell.values(name, side) for name in columns(shift, "ece")])
+    return {
+        (*which, ("shift_rows", rows.get(which))): 100 * (mean - clean[which])
+        for which, mean in means.items()
+        if which in clean
+    }

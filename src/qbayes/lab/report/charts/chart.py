@@ -1,21 +1,30 @@
-"""Charts as values: what is drawn, without how.
+"""Charts as values: what is drawn, without how; and the figures that they belong to.
 
 The page (SVG by its own script) and the static files (SVG and PDF by matplotlib) draw the same ``Chart``,
 and the CSV behind a figure is its numbers. Axes are in the units that their labels name.
+
+A figure says in words what it shows, and how its charts follow from a study's rows. Figures are registered
+files; the page, the static files and the CSVs take all of them. A figure without data draws nothing.
 """
 
-import csv
-import io
 import math
+import re
+import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from qbayes.errors import BadInput
+from qbayes.lab.analysis.frame import Frame
+from qbayes.lab.study.store.table import csv_text
+from qbayes.registry import Registry
 
 Kind = Literal["lines", "boxes", "bars", "histogram", "scatter", "reliability"]
 MOST_NAMED = 12  # points at the edge in a note; the CSV has all
+_FLAGS = ("log_y", "log_x", "root_y", "diagonal", "main")
 FLOAT = "float"  # the category of the unquantised network: drawn apart from the bits, on the left
+FIGURES: Registry[type["Figure"]] = Registry("figure", "qbayes.lab.report.figures")
 
 
 @dataclass(frozen=True)
@@ -143,15 +152,8 @@ class Chart:
     def to_json(self) -> dict[str, Any]:
         """Plain values for the page; what is empty is left out."""
         texts = {"name": self.name, "title": self.title, "x": self.x_label, "y": self.y_label}
-        flags = {
-            "log_y": self.log_y,
-            "log_x": self.log_x,
-            "root_y": self.root_y,
-            "diagonal": self.diagonal,
-            "main": self.main,
-            "note": self.notes,
-            "categories": list(self.categories),
-        }
+        flags: dict[str, Any] = {name: getattr(self, name) for name in _FLAGS}
+        flags |= {"note": self.notes, "categories": list(self.categories)}
         present = {key: value for key, value in flags.items() if value}
         if self.level is not None:
             present["level"] = self.level
@@ -159,19 +161,17 @@ class Chart:
         return {**texts, "kind": self.kind, "choices": dict(self.choices), **present, "series": series}
 
 
-def csv_text(charts: Sequence[Chart]) -> str:
+def csv_of(charts: Sequence[Chart]) -> str:
     """All numbers of a figure, one line a point; what is different between its charts stands first."""
     keys = list(dict.fromkeys(key for chart in charts for key in chart.choices))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*keys, "series", "group", "x_label", "x", "y_label", "y", "low", "high", "label"])
+    head = [*keys, "series", "group", "x_label", "x", "y_label", "y", "low", "high", "label"]
+    lines: list[list[object]] = []
     for chart in charts:
         chosen = [chart.choices.get(key, "") for key in keys]
         for series in chart.series:
-            for point in _points(series):
-                x, *rest = point
-                writer.writerow([*chosen, series.name, series.group, chart.x_label, x, chart.y_label, *rest])
-    return out.getvalue()
+            start = [*chosen, series.name, series.group, chart.x_label]
+            lines += [[*start, x, chart.y_label, *rest] for x, *rest in _points(series)]
+    return csv_text(head, lines)
 
 
 def rounded(value: float) -> float:
@@ -188,8 +188,7 @@ def _points(series: Series) -> Iterable[tuple[object, ...]]:
 
 
 def _series_json(series: Series) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": series.name, "group": series.group}
-    data["x"] = [_rounded_place(x) for x in series.x]
+    data: dict[str, Any] = {"name": series.name, "group": series.group, "x": [_round_x(x) for x in series.x]}
     for key in ("y", "low", "high", "weight"):
         values = getattr(series, key)
         if values is not None:
@@ -200,12 +199,12 @@ def _series_json(series: Series) -> dict[str, Any]:
         data["dashed"] = True
     if series.beyond:
         data["beyond"] = [
-            {"x": _rounded_place(one.x), "y": str(one.y), "label": one.label} for one in series.beyond
+            {"x": _round_x(one.x), "y": str(one.y), "label": one.label} for one in series.beyond
         ]
     return data
 
 
-def _rounded_place(x: float | str) -> float | str:
+def _round_x(x: float | str) -> float | str:
     return x if isinstance(x, str) else rounded(x)
 
 
@@ -234,3 +233,67 @@ def _bad(chart: Chart, series: Series, must: str, got: str) -> BadInput:
         f"{got} in '{series.name}' of '{chart.name}'",
         "put what is not finite into 'beyond'; leave other such points out, and say so in the note",
     )
+
+
+class Figure(ABC):
+    """Base of all figures.
+
+    ``place`` orders them on the page. ``beside`` is the choice whose values lie side by side; the page makes
+    a switch of every other choice. ``same_y``: panels side by side share their y axis.
+
+    Example:
+        >>> FIGURES["weight_bits"]().title
+        'Over weight bits'
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    caption: ClassVar[str]
+    place: ClassVar[int]
+    beside: ClassVar[str] = "metric"
+    same_y: ClassVar[bool] = False
+
+    @abstractmethod
+    def draw(self, frame: Frame) -> list[Chart]:
+        """The charts of this figure; none where the study has no data for it.
+
+        Args:
+            frame: The rows of a study.
+        """
+
+    @classmethod
+    def chart(cls, choices: Mapping[str, str], series: Sequence[Series], **about: Any) -> list[Chart]:
+        """One of its charts, called by what was chosen; none without series.
+
+        Args:
+            choices: What was chosen, by name.
+            series: The lines or bars of the chart.
+            about: Other fields of ``Chart``.
+        """
+        name = chart_name(cls.name, choices)
+        return [Chart(name, series=tuple(series), choices=choices, **about)] if series else []
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A figure with its charts."""
+
+    figure: Figure
+    charts: tuple[Chart, ...]
+
+
+def draw_all(frame: Frame) -> list[Plate]:
+    """Every registered figure that has something to show, in the order of the page."""
+    figures = sorted((FIGURES[name]() for name in FIGURES), key=lambda figure: (figure.place, figure.name))
+    plates = (Plate(figure, tuple(figure.draw(frame))) for figure in figures)
+    return [plate for plate in plates if plate.charts]
+
+
+def chart_name(figure: str, choices: Mapping[str, str]) -> str:
+    """A name for files: the figure and what was chosen, in plain letters."""
+    return "-".join(part for part in (figure, *map(_plain, choices.values())) if part)
+
+
+def _plain(words: str) -> str:
+    letters = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9]+", "_", letters).strip("_").lower()

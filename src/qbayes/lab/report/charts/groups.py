@@ -5,12 +5,12 @@ study) makes another chart, so that no average mixes what is not comparable.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from qbayes.lab.analysis.frame import AXIS, Frame, Row, natural
+from qbayes.lab.analysis.frame import AXIS, Frame, Row, natural, once_a_frame
 from qbayes.lab.analysis.pairs import is_quantised, unit
 from qbayes.lab.report.charts.chart import FLOAT, STYLES
 from qbayes.lab.report.charts.points import Repeats
@@ -22,6 +22,8 @@ REPEATS = ("method", "precision", "seed", "fold")
 SHOWN_ELSEWHERE = {
     "seed", "task", "method", "precision", "weight", "activation", "fold", "split", "finetuned",
 }  # fmt: skip
+# For each width the precisions that show it, best first: equal bits, then the paper's sweeps.
+WANTED = (("W8A8", "W8A7"), ("W4A4", "W8A4", "W4A7"), ("W3A3", "W8A3", "W3A7"))
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,10 @@ def groups_of(frame: Frame, *, apart: Sequence[str] = ()) -> list[Group]:
 
     Float rows without a quantised partner form groups of their own.
     """
-    return frame.once(f"groups, {', '.join(apart)} apart", lambda: _made_groups(frame, apart))
+    return frame.once(f"groups, {', '.join(apart)} apart", lambda: _make_groups(frame, apart))
 
 
-def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
+def _make_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
     columns = [column for column in (*COLUMNS, *free_axes(frame)) if column not in apart]
     quantised = [row for row in frame.rows if is_quantised(row)]
     partners = {_partner_key(row): row for row in frame.rows if row.get("precision") == FLOAT}
@@ -76,23 +78,35 @@ def _made_groups(frame: Frame, apart: Sequence[str]) -> list[Group]:
         partner = {run: row for run, row in pairs.items() if row is not None}
         floats = {id(row): row for row in partner.values()}
         groups.append(Group(choices, tuple(rows), tuple(floats.values()), partner))
-    return sorted([*groups, *_orphans(frame, groups)], key=_by_choices)
+    return sorted(
+        [*groups, *_orphans(frame, groups)], key=lambda group: tuple(map(natural, group.choices.values()))
+    )
 
 
+@once_a_frame
 def free_axes(frame: Frame) -> list[str]:
     """Axes of the study that the named columns do not determine: their values split the rows further."""
-    return frame.once("free axes", lambda: [axis for axis in _axes(frame) if _splits(frame, axis)])
+    return [axis for axis in _axes(frame) if _splits(frame, axis)]
 
 
 def other_axes(frame: Frame) -> list[str]:
     """Axes with two values or more that no figure over bits shows: the ``axes`` figure does."""
-    return [axis for axis in _axes(frame) if not _shown_elsewhere(axis) and _varies(frame.rows, axis)]
+    return [axis for axis in _axes(frame) if not _is_shown_elsewhere(axis) and _varies(frame.rows, axis)]
 
 
 def naming(rows: Iterable[Row], columns: Iterable[str]) -> list[str]:
     """The task, and the columns that tell rows of one task apart."""
     tasks = by(rows, lambda row: str(row.get("task"))).values()
     return [column for column in columns if column == "task" or any(_varies(some, column) for some in tasks)]
+
+
+def split_by(
+    rows: Sequence[Row], columns: Sequence[str], hidden: Collection[str] = ()
+) -> list[tuple[dict[str, str], list[Row]]]:
+    """The rows that agree in all columns, each with the choices that name them but for ``hidden`` ones."""
+    named = [column for column in naming(rows, columns) if column not in hidden]
+    alike = by(rows, lambda row: tuple(str(row.get(column)) for column in columns)).values()
+    return [({choice_name(name): str(some[0].get(name)) for name in named}, some) for some in alike]
 
 
 def choice_name(column: str) -> str:
@@ -149,23 +163,15 @@ def _orphans(frame: Frame, groups: Sequence[Group]) -> list[Group]:
     if groups:  # half-finished: their quantised partners are still to come, and bring the right group.
         tasks = {group.task for group in groups}
         alone = [row for row in alone if str(row.get("task")) not in tasks]
-    columns = ("task", "network", "recipe", "draws")
-    named = naming(alone, columns)
-    return [
-        Group({column: str(rows[0].get(column)) for column in named}, (), tuple(rows))
-        for rows in by(alone, lambda row: tuple(str(row.get(column)) for column in columns)).values()
-    ]
-
-
-def _by_choices(group: Group) -> tuple[object, ...]:
-    return tuple(natural(value) for value in group.choices.values())
+    apart = split_by(alone, ("task", "network", "recipe", "draws"))
+    return [Group(choices, (), tuple(rows)) for choices, rows in apart]
 
 
 def _varies(rows: Iterable[Row], column: str) -> bool:
     return len({str(row.get(column)) for row in rows if row.get(column) is not None}) > 1
 
 
-def _shown_elsewhere(axis: str) -> bool:
+def _is_shown_elsewhere(axis: str) -> bool:
     parts = [part.strip() for part in axis.removeprefix("axis:").split("+")]
     return any(part.rpartition(".")[2] in SHOWN_ELSEWHERE or part == "task.name" for part in parts)
 
@@ -177,3 +183,22 @@ def _splits(frame: Frame, axis: str) -> bool:
         if seen.setdefault(key, str(row.get(axis))) != str(row.get(axis)):
             return True
     return False
+
+
+def choose_runs(frame: Frame, group: Group) -> dict[str, dict[str, Row]]:
+    """By precision and method, the run of the lowest seed and fold that kept its rows."""
+    names = [next((name for name in names if name in group.bits), None) for names in WANTED]
+    found = {
+        precision: {
+            method: row
+            for method, precisions in group.methods.items()
+            if precision in precisions and (row := _first(frame, precisions[precision].rows))
+        }
+        for precision in (FLOAT, *filter(None, names))
+    }
+    return {precision: runs for precision, runs in found.items() if runs}
+
+
+def _first(frame: Frame, rows: Sequence[Row]) -> Row | None:
+    ordered = sorted(rows, key=lambda row: (natural(row.get("seed")), natural(row.get("fold") or 0)))
+    return next((row for row in ordered[:3] if frame.details(str(row["run"])) is not None), None)

@@ -1,8 +1,9 @@
 """From the repeats of a run to a point with its spread, and from points to a line."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,17 +43,17 @@ class Repeats:
     def point(self, column: str, scale: float = 1.0) -> Point | None:
         """The mean of a column; None where no row has it."""
         if (column, scale) not in self._points:
-            self._points[column, scale] = self._made(column, scale)
+            self._points[column, scale] = self._make(column, scale)
         return self._points[column, scale]
 
     @cached_property
     def _seeds(self) -> list[list[Row]]:
-        found: dict[Any, list[Row]] = {}
+        seeds: dict[Any, list[Row]] = defaultdict(list)
         for row in self.rows:
-            found.setdefault(row.get("seed"), []).append(row)
-        return list(found.values())
+            seeds[row.get("seed")].append(row)
+        return list(seeds.values())
 
-    def _made(self, column: str, scale: float) -> Point | None:
+    def _make(self, column: str, scale: float) -> Point | None:
         by_seed = (
             [scale * value for row in rows if (value := number(row, column)) is not None]
             for rows in self._seeds
@@ -102,19 +103,38 @@ def line(
     left_out = [str(x) for x, made in found.items() if made.folds < most]
     whole = {x: made for x, made in found.items() if made.folds == most}
     kept = {x: made for x, made in whole.items() if math.isfinite(made.mean)}
-    spread = any(made.seeds > 1 for made in kept.values())
-    series = Series(
-        name or label_of(method),
+    beyond = tuple(Beyond(x, made.mean, made.label) for x, made in whole.items() if x not in kept)
+    series = with_spread(method, kept)
+    return replace(series, name=name or series.name, dashed=dashed, beyond=beyond), left_out
+
+
+def with_spread(method: str, points: Mapping[Any, Point], *, always: bool = False) -> Series:
+    """The points of a method with their spread, where seeds were repeated, or ``always``."""
+    found = points.values()
+    spread = always or any(point.seeds > 1 for point in found)
+    return Series(
+        label_of(method),
         method,
-        x=tuple(kept),
-        y=tuple(made.mean for made in kept.values()),
-        low=tuple(made.low for made in kept.values()) if spread else None,
-        high=tuple(made.high for made in kept.values()) if spread else None,
-        labels=tuple(made.label for made in kept.values()),
-        dashed=dashed,
-        beyond=tuple(Beyond(x, made.mean, made.label) for x, made in whole.items() if x not in kept),
+        x=tuple(points),
+        y=tuple(point.mean for point in found),
+        low=tuple(point.low for point in found) if spread else None,
+        high=tuple(point.high for point in found) if spread else None,
+        labels=tuple(point.label for point in found),
     )
-    return series, left_out
+
+
+def lines(
+    methods: Mapping[str, Mapping[Any, Point | None]], keep: Callable[[Series], bool] = lambda series: True
+) -> tuple[list[Series], str]:
+    """A line of each method, of those to ``keep``, and words for the points that wait for folds."""
+    series: list[Series] = []
+    left_out: dict[str, list[str]] = {}
+    for method, points in methods.items():
+        made, missing = line(method, points)
+        if made is not None and keep(made):
+            series.append(made)
+            left_out[made.name] = missing
+    return series, note_of(left_out)
 
 
 def cloud(method: str, points: Iterable[tuple[float | str, float, str]]) -> Series:

@@ -2,33 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import FLOAT, Chart, Series
-from qbayes.lab.report.charts.figure import chart_name
+from qbayes.lab.report.charts.chart import FLOAT, Chart, Figure
 from qbayes.lab.report.charts.groups import Group, groups_of
-from qbayes.lab.report.charts.points import line, needs_log, note_of, points_at, unit
+from qbayes.lab.report.charts.points import Unit, lines, needs_log, points_at, unit
 
 # What the paper draws, in its order, and the mutual information; then what else was measured.
 MAIN = (
-    "error",
-    "rmse",
-    "ece",
-    "nll",
-    "crps",
-    "coverage_90",
-    "entropy",
-    "confusion/entropy",
+    "error", "rmse", "ece", "nll", "crps", "coverage_90", "entropy", "confusion/entropy",
     "mutual_information",
-)
+)  # fmt: skip
 MORE = (
-    "brier",
-    "ece_adaptive",
-    "ece_per_batch",
-    "confusion/mutual_information",
-    "nll_moment_matched",
+    "brier", "ece_adaptive", "ece_per_batch", "confusion/mutual_information", "nll_moment_matched",
     "interval_width_90",
-)
+)  # fmt: skip
 # On test data, what regression calls entropy is a density's: it may be negative and has no ceiling.
 NAMES = {"entropy": "entropy, test data", "confusion/entropy": "entropy, confusion data"}
 
@@ -40,6 +29,10 @@ class Sweep:
     x_label: str
     fixed: str
     precisions: Mapping[int, str]
+
+    @property
+    def about(self) -> str:
+        return f"{self.x_label} ({self.fixed})" if self.fixed else self.x_label
 
 
 def over_activations(group: Group) -> list[Sweep]:
@@ -58,51 +51,55 @@ def over_equal(group: Group) -> list[Sweep]:
 SWEEPS = {"activation bits": over_activations, "weight bits": over_weights, "equal bits": over_equal}
 
 
-def draw_sweep(frame: Frame, figure: str, kind: str) -> list[Chart]:
-    """Charts of every metric over one kind of sweep, for each comparable group of rows."""
-    charts: list[Chart] = []
-    for group in groups_of(frame):
-        sweeps = SWEEPS[kind](group)
-        for sweep in sweeps:
-            fixed = {"fixed": sweep.fixed} if len(sweeps) > 1 else {}
-            for metric in (*MAIN, *MORE):
-                choices = {**group.choices, **fixed, "metric": NAMES.get(metric, unit(metric).label)}
-                charts += sweep_chart(figure, group, sweep, metric, choices, main=metric in MAIN)
-    return charts
+class SweepFigure(Figure):
+    """Every score over one kind of sweep, one line a method."""
+
+    caption = "Means over seeds and folds; whiskers: lowest and highest seed. Dotted: the level of float."
+    kind: ClassVar[str]
+
+    def draw(self, frame: Frame) -> list[Chart]:
+        """Charts of every metric, for each comparable group of rows."""
+        charts: list[Chart] = []
+        for group in groups_of(frame):
+            sweeps = SWEEPS[self.kind](group)
+            for sweep in sweeps:
+                fixed = {"fixed": sweep.fixed} if len(sweeps) > 1 else {}
+                for metric in (*MAIN, *MORE):
+                    choices = {**group.choices, **fixed, "metric": score_unit(metric).label}
+                    charts += sweep_chart(self, group, sweep, metric, choices, main=metric in MAIN)
+        return charts
+
+
+def score_unit(metric: str) -> Unit:
+    """A score on an axis; both entropies say whose they are."""
+    name = NAMES.get(metric)
+    return unit(metric) if name is None else Unit(name, f"{name}, nat", 1.0)
 
 
 def sweep_chart(
-    figure: str, group: Group, sweep: Sweep, metric: str, choices: Mapping[str, str], *, main: bool = True
+    figure: Figure, group: Group, sweep: Sweep, metric: str, choices: Mapping[str, str], *, main: bool = True
 ) -> list[Chart]:
     """One metric over one sweep: a line a method with the spread over seeds. Empty without data."""
     widths = sorted(sweep.precisions, reverse=True)
     named = {FLOAT: FLOAT, **{str(width): sweep.precisions[width] for width in widths}}
-    series: list[Series] = []
-    left_out: dict[str, list[str]] = {}
-    for method, found in group.methods.items():
-        places = {x: found[name] for x, name in named.items() if name in found}
-        made, missing = line(method, points_at(places, metric))
-        if made is not None and set(made.places) - {FLOAT}:
-            series.append(made)
-            left_out[made.name] = missing
-    if not series:
-        return []
-    shown = NAMES.get(metric, unit(metric).label)
-    about = f"{sweep.x_label} ({sweep.fixed})" if sweep.fixed else sweep.x_label
-    chart = Chart(
-        name=chart_name(figure, choices),
-        title=f"{shown} over {about}, {group.task}",
-        x_label=about,
-        y_label=unit(metric).axis if metric not in NAMES else f"{shown}, nat",
+    points = {
+        method: points_at({x: found[name] for x, name in named.items() if name in found}, metric)
+        for method, found in group.methods.items()
+    }
+    series, note = lines(points, keep=lambda made: bool(set(made.places) - {FLOAT}))
+    shown = score_unit(metric)
+    return figure.chart(
+        choices,
+        series,
+        title=f"{shown.label} over {sweep.about}, {group.task}",
+        x_label=sweep.about,
+        y_label=shown.axis,
         kind="lines",
-        series=tuple(series),
         log_y=needs_log(series),
-        note=note_of(left_out),
-        choices=choices,
+        note=note,
         categories=tuple(named),
         main=main,
     )
-    return [chart]
 
 
 def _with_fixed(group: Group, moving: int, x_label: str, words: str) -> list[Sweep]:

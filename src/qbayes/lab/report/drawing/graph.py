@@ -8,12 +8,13 @@ only move or drop codes have none, as they keep the grid of what they read.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from qbayes.integer.ops import Mask, Op, Weighted
 from qbayes.integer.ops.fields import lengths_text
 from qbayes.integer.program import Program
 from qbayes.lab.report.drawing.layout import MARGIN, Layout, Node
-from qbayes.lab.report.drawing.svg import INK, QUIET, Sheet, shortened, text_width
+from qbayes.lab.report.drawing.svg import INK, QUIET, Sheet, shorten, text_width
 
 WEIGHT, NOISE, ACTIVATION, SUM = "#cfe0fc", "#fbd9b5", "#cdebd0", "#e4e7eb"
 ONCE, EVERY_DRAW, TERMINAL = "#ffffff", "#fff7e8", "#f1f4f8"
@@ -28,12 +29,12 @@ _CHIPS = (
 )
 _SYMBOLS = "w, μ, σ: weights · ε: standard normal · n = σ ε · k: mask, kept or dropped · b: bias · q: output"
 _LONGEST = 40  # characters of a name
+_NOTE: dict[str, Any] = {"size": 11, "anchor": "start", "fill": QUIET}
 
 
 def graph_svg(program: Program) -> str:
     """The drawing of a program, as the text of an SVG file."""
-    drawing = _Drawing(program)
-    return drawing.document()
+    return _Drawing(program).document()
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,16 @@ class _Drawing:
         for op in program.ops:
             place = Place(op.name, detail(op, program), op, op.output, op.output in noisy)
             made[op.output] = self._node(place, [made[name] for name in op.inputs])
-        ends = [
-            self._node(Place(head or "logits", "answer"), [made[name]])
-            for head, name in program.outputs.items()
-        ]
-        constant = [
-            self._node(Place(head, "constant, learned", constant=True), []) for head in program.constant_heads
-        ]
+        heads = program.outputs.items()
+        ends = [self._node(Place(head or "logits", "answer"), [made[name]]) for head, name in heads]
+        learned = (Place(head, "constant, learned", constant=True) for head in program.constant_heads)
+        constant = [self._node(place, []) for place in learned]
         for node in constant:
             node.beside = ends[0]
         return [*made.values(), *ends, *constant]
 
     def _node(self, place: Place, sources: list[Node]) -> Node:
-        words = max(text_width(shortened(place.label, _LONGEST), 12.5), text_width(place.detail, 11))
+        words = max(text_width(shorten(place.label, _LONGEST), 12.5), text_width(place.detail, 11))
         node = Node(place.label, sources, max(150.0, words + 28), node_height(place), panel_width(place.op))
         self.places[node] = place
         return node
@@ -104,7 +102,7 @@ class _Drawing:
             f"W{bits[0]}A{bits[1]}" if all(isinstance(one, int) for one in bits) else "",
             f"{len(program.members)} members" if len(program.members) > 1 else "",
         ]
-        return " · ".join(shortened(part, _LONGEST) for part in parts if part)
+        return " · ".join(shorten(part, _LONGEST) for part in parts if part)
 
     def _heading(self) -> float:
         """Title and legend; returns where the longest line ends."""
@@ -113,34 +111,24 @@ class _Drawing:
         x, y = MARGIN, 54.0
         for symbol, bits, fill, words in _CHIPS:
             chip(sheet, x + CHIP_WIDTH / 2, y, symbol, bits, fill)
-            sheet.text(x + CHIP_WIDTH + 6, y, words, size=11, anchor="start", fill=QUIET)
+            sheet.text(x + CHIP_WIDTH + 6, y, words, **_NOTE)
             x += CHIP_WIDTH + text_width(words, 11) + 20
         for fill, words in ((ONCE, "runs once"), (EVERY_DRAW, "runs every draw")):
             sheet.box(x, y - 8, 22, 16, fill=fill, radius=3)
-            sheet.text(x + 28, y, words, size=11, anchor="start", fill=QUIET)
+            sheet.text(x + 28, y, words, **_NOTE)
             x += 28 + text_width(words, 11) + 16
-        sheet.text(MARGIN, 80, _SYMBOLS, size=11, anchor="start", fill=QUIET)
+        sheet.text(MARGIN, 80, _SYMBOLS, **_NOTE)
         return max(x, MARGIN + text_width(_SYMBOLS, 11), MARGIN + text_width(self._title(), 16))
 
     def _draw(self, node: Node, place: Place) -> None:
         left, height = node.x - node.width / 2, box_height(place)
-        if place.op is None:
-            fill, radius = TERMINAL, height / 2
-        else:
-            fill, radius = EVERY_DRAW if place.noisy else ONCE, 6.0
-        self.sheet.box(
-            left,
-            node.y,
-            node.width,
-            height,
-            fill=fill,
-            radius=radius,
-            dashed=place.constant,
-            title=place.label,
-        )
+        inner = EVERY_DRAW if place.noisy else ONCE
+        fill, radius = (TERMINAL, height / 2) if place.op is None else (inner, 6.0)
+        shape = {"fill": fill, "radius": radius, "dashed": place.constant, "title": place.label}
+        self.sheet.box(left, node.y, node.width, height, **shape)
         # the output's chip covers the lower edge.
         middle = node.y + height / 2 - (3 if place.quantised else 0)
-        name = shortened(place.label, _LONGEST)
+        name = shorten(place.label, _LONGEST)
         self.sheet.text(node.x, middle - 8, name, size=12.5, bold=True)
         self.sheet.text(node.x, middle + 9, place.detail, size=11, fill=QUIET)
         if isinstance(place.op, Weighted):
@@ -153,14 +141,8 @@ class _Drawing:
             chip(self.sheet, node.x, node.y + height, "q", str(value.bits), ACTIVATION)
             if place.op is not None:
                 words = lengths_text(value.shape)
-                self.sheet.text(
-                    node.x + CHIP_WIDTH / 2 + 6,
-                    node.y + height + 9,
-                    words,
-                    size=10,
-                    anchor="start",
-                    fill=QUIET,
-                )
+                beside = node.x + CHIP_WIDTH / 2 + 6
+                self.sheet.text(beside, node.y + height + 9, words, **{**_NOTE, "size": 10})
 
 
 def chip(sheet: Sheet, x: float, y: float, symbol: str, bits: str, fill: str) -> None:
@@ -197,69 +179,63 @@ def _panel(op: Op | None) -> str:
     return "apart" if op.weights.grids == 2 else "summed"
 
 
-def _point(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
+def _draw_point(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
     x = right - 20 - CHIP_WIDTH / 2
     chip(sheet, x, top + _ROW / 2 + 2, "w", str(op.weights.bits), WEIGHT)
     sheet.line([(right - 20, top + _ROW / 2 + 2), (right, top + _ROW / 2 + 2)])
-    _bias(sheet, op, right, top + 1.5 * _ROW + 2)
+    _draw_bias(sheet, op, right, top + 1.5 * _ROW + 2)
 
 
-def _bias(sheet: Sheet, op: Weighted, right: float, y: float) -> None:
+def _draw_bias(sheet: Sheet, op: Weighted, right: float, y: float) -> None:
     symbol = "b" if op.weights.bias_site is None else "b~"
     chip(sheet, right - 20 - CHIP_WIDTH / 2, y, symbol, "32", SUM)
     sheet.line([(right - 20, y), (right, y)])
 
 
-def _gaussian(sheet: Sheet, op: Weighted, right: float, top: float) -> tuple[float, float, float]:
+def _draw_gaussian(sheet: Sheet, op: Weighted, right: float, top: float) -> tuple[float, float, float]:
     """μ, σ and ε, and the noise n = σ ε; where the chip of n ends, and the heights of μ and n."""
     weights = op.weights
     first, second, third = (top + _ROW * (row + 0.5) + 1 for row in range(3))
     far, near = right - 226.0, right - 130.0
     times = (far + near) / 2
-    for y, symbol, bits, fill in (
-        (first, "μ", weights.bits, WEIGHT),
-        (second, "σ", weights.sigma_bits, WEIGHT),
-        (third, "ε", weights.noise_bits, NOISE),
-    ):
-        chip(sheet, far, y, symbol, str(bits), fill)
+    chip(sheet, far, first, "μ", str(weights.bits), WEIGHT)
+    chip(sheet, far, second, "σ", str(weights.sigma_bits), WEIGHT)
+    chip(sheet, far, third, "ε", str(weights.noise_bits), NOISE)
     sheet.line([(far + CHIP_WIDTH / 2, second), (near - CHIP_WIDTH / 2, second)])
     sheet.line([(far + CHIP_WIDTH / 2, third), (times, third), (times, second)], arrow=False)
-    _operator(sheet, times, second, "×")
+    _draw_operator(sheet, times, second, "×")
     chip(sheet, near, second, "n", str(weights.bits), NOISE)
     sheet.line([(far + CHIP_WIDTH / 2, first), (near + CHIP_WIDTH / 2, first)], arrow=False)
-    _bias(sheet, op, right, third)
+    _draw_bias(sheet, op, right, third)
     return near + CHIP_WIDTH / 2, first, second
 
 
-def _summed(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
+def _draw_summed(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
     """One grid: ``w = μ + n``, one sum."""
-    start, first, second = _gaussian(sheet, op, right, top)
+    start, first, second = _draw_gaussian(sheet, op, right, top)
     w = right - 20 - CHIP_WIDTH / 2
     plus = (start + w - CHIP_WIDTH / 2) / 2
     sheet.line([(start, first), (w - CHIP_WIDTH / 2, first)])
     sheet.line([(start, second), (plus, second), (plus, first)], arrow=False)
-    _operator(sheet, plus, first, "+")
+    _draw_operator(sheet, plus, first, "+")
     chip(sheet, w, first, "w", str(op.weights.bits), WEIGHT)
     sheet.line([(right - 20, first), (right, first)])
 
 
-def _apart(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
+def _draw_apart(sheet: Sheet, op: Weighted, right: float, top: float) -> None:
     """Two grids: ``Σ x μ`` and ``Σ x n`` come in by themselves."""
-    start, first, second = _gaussian(sheet, op, right, top)
+    start, first, second = _draw_gaussian(sheet, op, right, top)
     for y in (first, second):
         sheet.line([(start, y), (right, y)])
 
 
-def _operator(sheet: Sheet, x: float, y: float, symbol: str) -> None:
+def _draw_operator(sheet: Sheet, x: float, y: float, symbol: str) -> None:
     sheet.circle(x, y, 7, fill="#ffffff")
     sheet.text(x, y - 0.5, symbol, size=12)
 
 
-_PANELS: dict[str, Callable[[Sheet, Weighted, float, float], None]] = {
-    "point": _point,
-    "summed": _summed,
-    "apart": _apart,
-}
+_Panel = Callable[[Sheet, Weighted, float, float], None]
+_PANELS: dict[str, _Panel] = {"point": _draw_point, "summed": _draw_summed, "apart": _draw_apart}
 
 
 def detail(op: Op, program: Program) -> str:

@@ -7,6 +7,7 @@ their own to the right of the source's column, and come in from the right. Acros
 so that no line crosses a box.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -86,8 +87,8 @@ class Layout:
         self._heir = self._heirs()
         self._columns()
         self.edges = [Edge(source, node) for node in self.nodes for source in dict.fromkeys(node.sources)]
-        self._coming: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
-        self._going: dict[Node, list[Edge]] = {node: [] for node in self.nodes}
+        self._coming: dict[Node, list[Edge]] = defaultdict(list)
+        self._going: dict[Node, list[Edge]] = defaultdict(list)
         for edge in self.edges:
             self._coming[edge.target].append(edge)
             self._going[edge.source].append(edge)
@@ -120,10 +121,8 @@ class Layout:
     def _columns(self) -> None:
         taken: list[list[Span]] = []
         for node in self.nodes:
-            if node in self._heir:
-                node.column = self._heir[node].column
-                continue
-            node.column = take(taken, node.rank, self._chain_end(node))
+            heir = self._heir.get(node)
+            node.column = heir.column if heir else take(taken, node.rank, self._chain_end(node))
 
     def _chain_end(self, node: Node) -> int:
         """The last row that the chain from ``node`` needs, down to where it meets another or ends."""
@@ -136,25 +135,24 @@ class Layout:
 
     def _tracks(self) -> None:
         """Short edges lie nearest to their column."""
-        held: dict[int, list[list[Span]]] = {}
+        held: dict[int, list[list[Span]]] = defaultdict(list)
         wanted = [edge for edge in self.edges if self._needs_track(edge)]
         for edge in sorted(wanted, key=lambda edge: edge.target.rank - edge.source.rank):
             # an edge may begin in the row in which another one of its track ends.
             first, last = edge.source.rank + 0.25, edge.target.rank - 0.25
-            edge.track = take(held.setdefault(edge.source.column, []), first, last)
+            edge.track = take(held[edge.source.column], first, last)
         self._track_counts = {column: len(tracks) for column, tracks in held.items()}
 
     def _needs_track(self, edge: Edge) -> bool:
         near = edge.target.rank == edge.source.rank + 1
-        ends_chain = self.next_in_chain(edge.source) is edge.target
-        return not near and not ends_chain
+        return not near and self.next_in_chain(edge.source) is not edge.target
 
     def _place_columns(self) -> None:
         self._column_right: dict[int, float] = {}
         x = MARGIN
-        columns: dict[int, list[Node]] = {}
+        columns: dict[int, list[Node]] = defaultdict(list)
         for node in self.nodes:
-            columns.setdefault(node.column, []).append(node)
+            columns[node.column].append(node)
         for column, here in sorted(columns.items()):
             panel, width = max(node.panel for node in here), max(node.width for node in here)
             for node in here:
@@ -172,7 +170,7 @@ class Layout:
 
     def _ports(self) -> None:
         """Lines from a side come in on that side of the middle, the nearest one next to it and highest."""
-        turning: dict[int, list[Edge]] = {}
+        turning: dict[int, list[Edge]] = defaultdict(list)
         for node in self.nodes:
             coming = [e for e in self._coming[node] if abs(self._across(e) - node.x) > 1]
             for sign in (1, -1):
@@ -182,7 +180,7 @@ class Layout:
                 for place, edge in enumerate(side):
                     edge.port = sign * step * (place + 1)
                 # the furthest one first: it runs lowest.
-                turning.setdefault(node.rank, []).extend(reversed(side))
+                turning[node.rank] += reversed(side)
         self._arriving: dict[int, int] = {}
         for rank, edges in turning.items():
             spans = [(self._across(edge), edge.target.x + edge.port) for edge in edges]

@@ -69,22 +69,13 @@ class Sheet:
         )
         opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family={quoteattr(FONT)} role="img">'
         back = f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>'
-        lines = [
-            opening,
-            f"<title>{clean(title)}</title>",
-            f"<defs>{arrow}</defs>",
-            back,
-            *self.parts,
-            "</svg>",
-        ]
-        return "\n".join(lines) + "\n"
+        head = [opening, f"<title>{clean(title)}</title>", f"<defs>{arrow}</defs>", back]
+        return "\n".join([*head, *self.parts, "</svg>"]) + "\n"
 
 
 def clean(words: str) -> str:
     """Text for XML: no markup, and none of the characters that XML cannot hold."""
-    return escape(
-        "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in words)
-    )
+    return escape("".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in words))
 
 
 def text_width(words: str, size: float = 12) -> float:
@@ -92,7 +83,7 @@ def text_width(words: str, size: float = 12) -> float:
     return _WIDE * size * len(words)
 
 
-def shortened(words: str, most: int) -> str:
+def shorten(words: str, most: int) -> str:
     """The words with their middle left out where they are longer than ``most`` characters."""
     if len(words) <= most:
         return words
@@ -103,14 +94,14 @@ def shortened(words: str, most: int) -> str:
 def rounded(points: Sequence[Point]) -> str:
     """The path through ``points`` with its corners rounded; points in a row with equal places count once."""
     kept = [point for place, point in enumerate(points) if place == 0 or point != points[place - 1]]
-    parts = [f"M{_written(kept[0])}"]
+    parts = [f"M{_write(kept[0])}"]
     for before, corner, after in zip(kept, kept[1:], kept[2:], strict=False):
         enter, leave = _towards(corner, before), _towards(corner, after)
-        parts.append(f"L{_written(enter)}Q{_written(corner)} {_written(leave)}")
-    return "".join([*parts, f"L{_written(kept[-1])}"])
+        parts.append(f"L{_write(enter)}Q{_write(corner)} {_write(leave)}")
+    return "".join([*parts, f"L{_write(kept[-1])}"])
 
 
-def _written(point: Point) -> str:
+def _write(point: Point) -> str:
     return f"{point[0]:.1f} {point[1]:.1f}"
 
 

@@ -1,19 +1,14 @@
 """Scores over the bits of the activations, with the weights fixed (the paper's figures 4, 6, 8, 11, 15)."""
 
-from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure
-from qbayes.lab.report.charts.sweep import draw_sweep
+from qbayes.lab.report.charts.chart import FIGURES
+from qbayes.lab.report.charts.sweep import SweepFigure
 
 
 @FIGURES.register("activation_bits")
-class ActivationBits(Figure):
+class ActivationBits(SweepFigure):
     """Each score over activation bits, one line a method."""
 
     name = "activation_bits"
     title = "Over activation bits"
-    caption = "Means over seeds and folds; whiskers: lowest and highest seed. Dotted: the level of float."
     place = 10
-
-    def draw(self, frame: Frame) -> list[Chart]:
-        return draw_sweep(frame, self.name, "activation bits")
+    kind = "activation bits"

@@ -1,25 +1,24 @@
 """Any other axis of a study (draws, bits of the noise, a rate): every score over it, one line a method."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from qbayes.lab.analysis.frame import Frame, Row, natural
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure
 from qbayes.lab.report.charts.groups import (
     COLUMNS,
     by,
     by_method,
     choice_name,
     free_axes,
-    naming,
     other_axes,
     repeats,
+    split_by,
 )
-from qbayes.lab.report.charts.points import Repeats, line, needs_log, note_of, points_at, unit
-from qbayes.lab.report.charts.sweep import MAIN, MORE, NAMES
+from qbayes.lab.report.charts.points import Repeats, lines, needs_log, points_at
+from qbayes.lab.report.charts.sweep import MAIN, MORE, score_unit
 
 LABELS = {"evaluate.draws": "draws", "precision.noise": "bits of ε", "precision.sigma": "bits of σ"}
 METRICS = (*MAIN, "confusion/auroc", *MORE)
@@ -36,15 +35,12 @@ class Axes(Figure):
 
     def draw(self, frame: Frame) -> list[Chart]:
         charts: list[Chart] = []
-        for axis, rows in {**_plain_axes(frame), **_scheme_axes(frame)}.items():
+        plain = {axis: [row for row in frame.rows if row.get(axis) is not None] for axis in other_axes(frame)}
+        for axis, rows in {**plain, **_scheme_axes(frame, plain)}.items():
             columns = _apart(frame, rows, axis)
             # what the precision says already is not named, as the scheme of float.
-            said = _told_by(rows, "precision", columns) - {"task", "precision"}
-            named = [column for column in naming(rows, columns) if column not in said]
-            for some in by(
-                rows, lambda row, columns=columns: tuple(str(row.get(c)) for c in columns)
-            ).values():
-                chosen = {choice_name(column): str(some[0].get(column)) for column in named}
+            redundant = _find_followers(rows, "precision", columns) - {"task", "precision"}
+            for chosen, some in split_by(rows, columns, hidden=redundant):
                 places = Places.of(axis, some)
                 charts += [chart for metric in METRICS for chart in _chart(places, chosen, metric)]
         return charts
@@ -73,11 +69,7 @@ def _numeric(values: Iterable[object]) -> bool:
     return all(isinstance(value, int | float) for value in values)
 
 
-def _plain_axes(frame: Frame) -> dict[str, list[Row]]:
-    return {axis: [row for row in frame.rows if row.get(axis) is not None] for axis in other_axes(frame)}
-
-
-def _scheme_axes(frame: Frame) -> dict[str, list[Row]]:
+def _scheme_axes(frame: Frame, known: Collection[str]) -> dict[str, list[Row]]:
     """Options that a scheme names ("default, noise=4") and that vary: axes too, inside an axis of tables.
 
     The rows of such an axis have the option as its value, and the scheme without it.
@@ -91,26 +83,25 @@ def _scheme_axes(frame: Frame) -> dict[str, list[Row]]:
                 rest = ", ".join([base, *(other for other in options if other != option)])
                 axis = f"axis:precision.{name}"
                 found[axis].append({**row, "scheme": rest, axis: int(value) if value.isdecimal() else value})
-    known = set(other_axes(frame))
     return {axis: rows for axis, rows in found.items() if axis not in known and len(_values(rows, axis)) > 1}
 
 
 def _apart(frame: Frame, rows: Sequence[Row], axis: str) -> list[str]:
     """The columns that split the rows: all that vary, except those that say what the axis says."""
     columns = (*COLUMNS, "precision", *(other for other in free_axes(frame) if other != axis))
-    told = _told_by(rows, axis, columns)
-    return [column for column in columns if column not in told]
+    follows = _find_followers(rows, axis, columns)
+    return [column for column in columns if column not in follows]
 
 
-def _told_by(rows: Sequence[Row], axis: str, columns: Iterable[str]) -> set[str]:
+def _find_followers(rows: Sequence[Row], axis: str, columns: Iterable[str]) -> set[str]:
     """The columns that have one value for each value of the axis, and not the same for all."""
     places = by(rows, lambda row: row[axis]).values()
 
-    def told(column: str) -> bool:
+    def follows(column: str) -> bool:
         found = [_values(some, column) for some in places]
         return all(len(values) == 1 for values in found) and len(set[str]().union(*found)) > 1
 
-    return {column for column in columns if told(column)}
+    return {column for column in columns if follows(column)}
 
 
 def _values(rows: Sequence[Row], column: str) -> set[str]:
@@ -118,33 +109,21 @@ def _values(rows: Sequence[Row], column: str) -> set[str]:
 
 
 def _chart(places: Places, chosen: Mapping[str, str], metric: str) -> list[Chart]:
-    axis, values = places.axis, places.values
+    axis, values, shown = places.axis, places.values, score_unit(metric)
     if len(values) < 2:
         return []
-    made = []
-    left_out = {}
-    for method, some in places.methods.items():
-        series, missing = line(method, points_at(some, metric))
-        if series is not None:
-            made.append(series)
-            left_out[series.name] = missing
-    if not made:
-        return []
-    shown = NAMES.get(metric, unit(metric).label)
-    choices = {"axis": axis, **chosen, "metric": shown}
+    series, note = lines({method: points_at(some, metric) for method, some in places.methods.items()})
     numeric = _numeric(values)
-    chart = Chart(
-        name=chart_name(Axes.name, choices),
-        title=f"{shown} over {axis}, {places.task}",
+    return Axes.chart(
+        {"axis": axis, **chosen, "metric": shown.label},
+        series,
+        title=f"{shown.label} over {axis}, {places.task}",
         x_label=LABELS.get(axis, axis),
-        y_label=unit(metric).axis if metric not in NAMES else f"{shown}, nat",
+        y_label=shown.axis,
         kind="lines",
-        series=tuple(made),
-        log_y=needs_log(made),
-        note=note_of(left_out),
-        choices=choices,
+        log_y=needs_log(series),
+        note=note,
         categories=() if numeric else tuple(str(value) for value in values),
         log_x=numeric and values[0] > 0 and values[-1] >= 20 * values[0],
         main=metric in MAIN,
     )
-    return [chart]

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import Chart, Series
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
 from qbayes.lab.report.charts.groups import (
     COLUMNS,
     REPEATS,
@@ -18,7 +18,7 @@ from qbayes.lab.report.charts.groups import (
     precision_order,
     repeats,
 )
-from qbayes.lab.report.charts.points import cloud, label_of, number, unit
+from qbayes.lab.report.charts.points import cloud, number, unit, with_spread
 
 REFERENCE = "reference"
 METRICS = ("error", "ece", "nll", "entropy", "rmse")
@@ -50,38 +50,29 @@ class Backends(Figure):
 
 def _codes(group: Group, column: str) -> list[Chart]:
     rows = [row for row in group.rows if number(row, column) is not None]
-    if not rows:
-        return []
     backend = column.partition("/")[2]
     order = precision_order({precision_of(row): bits(row) for row in rows})
-    choices = {**group.choices, "backend": backend, "metric": "differing codes"}
-    chart = Chart(
-        name=chart_name(Backends.name, choices),
+    return Backends.chart(
+        {**group.choices, "backend": backend, "metric": "differing codes"},
+        [_bars(method, some, column, order) for method, some in by_method(rows).items()],
         title=f"Codes of {backend} that differ from the reference, {group.task}",
         x_label="precision",
         y_label="differing codes, %",
         kind="bars",
-        series=tuple(_bars(method, some, column, order) for method, some in by_method(rows).items()),
-        choices=choices,
         categories=tuple(order),
     )
-    return [chart]
 
 
 def _bars(method: str, rows: Sequence[Row], column: str, order: Sequence[str]) -> Series:
     """Shares that differ, in per cent: 100 less what agrees; the lowest agreement is the highest bar."""
     found = repeats(rows, precision_of)
     made = {name: found[name].point(column, 100.0) for name in order if name in found}
-    points = {name: one for name, one in made.items() if one is not None}
-    return Series(
-        label_of(method),
-        method,
-        x=tuple(points),
-        y=tuple(100 - one.mean for one in points.values()),
-        low=tuple(100 - one.high for one in points.values()),
-        high=tuple(100 - one.low for one in points.values()),
-        labels=tuple(one.label for one in points.values()),
-    )
+    points = {
+        name: replace(point, mean=100 - point.mean, low=100 - point.high, high=100 - point.low)
+        for name, point in made.items()
+        if point is not None
+    }
+    return with_spread(method, points, always=True)
 
 
 def _pairs(group: Group, backend: str, columns: Sequence[str]) -> list[tuple[Row, Row]]:
@@ -99,11 +90,10 @@ def _pairs(group: Group, backend: str, columns: Sequence[str]) -> list[tuple[Row
 def _scores(group: Group, backend: str, metric: str, pairs: Sequence[tuple[Row, Row]]) -> list[Chart]:
     """The score on one backend over that on the reference, a point a run."""
     made: list[Series] = []
-    endless = 0
+    endless, shown = 0, unit(metric)
     for method in by_method(row for row, _ in pairs):
-        scale = unit(metric).scale
         found = [
-            (scale * x, scale * y, f"{here.get('precision')}, seed {here.get('seed')}")
+            (shown.scale * x, shown.scale * y, f"{here.get('precision')}, seed {here.get('seed')}")
             for here, there in pairs
             if here.get("method") == method
             and (x := number(here, metric)) is not None
@@ -112,18 +102,13 @@ def _scores(group: Group, backend: str, metric: str, pairs: Sequence[tuple[Row, 
         kept = [point for point in found if math.isfinite(point[0])]
         endless += len(found) - len(kept)
         made += [cloud(method, kept)] if kept else []
-    if not made:
-        return []
-    choices = {**group.choices, "backend": backend, "metric": unit(metric).label}
-    chart = Chart(
-        name=chart_name(Backends.name, choices),
-        title=f"{unit(metric).label} on {backend} and on the reference, {group.task}",
-        x_label=f"{unit(metric).axis}, on the reference",
-        y_label=f"{unit(metric).axis}, on {backend}",
+    return Backends.chart(
+        {**group.choices, "backend": backend, "metric": shown.label},
+        made,
+        title=f"{shown.label} on {backend} and on the reference, {group.task}",
+        x_label=f"{shown.axis}, on the reference",
+        y_label=f"{shown.axis}, on {backend}",
         kind="scatter",
-        series=tuple(made),
         note=f"Left out, because they are not finite on the reference: {endless} runs." if endless else "",
-        choices=choices,
         diagonal=True,
     )
-    return [chart]

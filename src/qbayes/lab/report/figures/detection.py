@@ -1,8 +1,7 @@
 """Telling test data from confusion data by entropy, over bits: AUROC, AUPR, FPR95, which the paper lacks."""
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure
 from qbayes.lab.report.charts.groups import groups_of
 from qbayes.lab.report.charts.points import unit
 from qbayes.lab.report.charts.sweep import SWEEPS, sweep_chart
@@ -27,5 +26,5 @@ class Detection(Figure):
                     for metric in METRICS:
                         choices = {**group.choices, "over": over, "metric": unit(metric).label}
                         main = metric != METRICS[-1]
-                        charts += sweep_chart(self.name, group, sweep, metric, choices, main=main)
+                        charts += sweep_chart(self, group, sweep, metric, choices, main=main)
         return charts

@@ -5,10 +5,8 @@ import math
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import Chart, Series
-from qbayes.lab.report.charts.chosen import chosen_runs
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
-from qbayes.lab.report.charts.groups import Group, groups_of
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
+from qbayes.lab.report.charts.groups import Group, choose_runs, groups_of
 from qbayes.lab.report.charts.points import label_of
 
 BINS = 30
@@ -33,7 +31,7 @@ class EntropyHistograms(Figure):
         return [
             chart
             for group in groups_of(frame)
-            for precision, runs in chosen_runs(frame, group).items()
+            for precision, runs in choose_runs(frame, group).items()
             for method, row in runs.items()
             for chart in _chart(frame, group, precision, method, row)
         ]
@@ -48,18 +46,15 @@ def _chart(frame: Frame, group: Group, precision: str, method: str, row: Row) ->
     series = [_histogram("test data", "", details["entropy"], edges)]
     if "confusion_entropy" in details:
         series.append(_histogram("confusion data", method, details["confusion_entropy"], edges))
-    choices = {**group.choices, "precision": precision, "method": label_of(method)}
-    chart = Chart(
-        name=chart_name(EntropyHistograms.name, choices),
+    return EntropyHistograms.chart(
+        {**group.choices, "precision": precision, "method": label_of(method)},
+        series,
         title=f"Entropy, {label_of(method)}, {precision}, {group.task}",
         x_label="predictive entropy, nat",
         y_label="rows, %",
         kind="histogram",
-        series=tuple(series),
-        choices=choices,
         root_y=True,
     )
-    return [chart]
 
 
 def _histogram(name: str, group: str, values: np.ndarray, edges: np.ndarray) -> Series:

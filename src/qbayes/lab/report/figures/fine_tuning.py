@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import FLOAT, Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, FLOAT, Chart, Figure, Series
 from qbayes.lab.report.charts.groups import (
     Group,
     by,
@@ -53,25 +52,20 @@ def _ways(rows: Sequence[Row]) -> dict[str, dict[str, Repeats]]:
 def _chart(group: Group, method: str, ways: Mapping[str, Mapping[str, Repeats]], metric: str) -> list[Chart]:
     order = [name for name in precision_order(group.bits) if all(name in found for found in ways.values())]
     floats = {name: some for name, some in group.methods[method].items() if name == FLOAT}
-    made = []
-    left_out = {}
+    made: list[Series] = []
+    left_out: dict[str, list[str]] = {}
     for way, dashed in WAYS.items():
         places = {**floats, **{name: ways[way][name] for name in order}}
         series, left_out[way] = line(method, points_at(places, metric), name=way, dashed=dashed)
         made += [] if series is None or len(series.places) < 2 else [series]
-    if not made:
-        return []
-    choices = {**group.choices, "metric": unit(metric).label, "method": label_of(method)}
-    chart = Chart(
-        name=chart_name(FineTuning.name, choices),
+    return FineTuning.chart(
+        {**group.choices, "metric": unit(metric).label, "method": label_of(method)},
+        made,
         title=f"{unit(metric).label}, calibrated and trained, {label_of(method)}, {group.task}",
         x_label="precision",
         y_label=unit(metric).axis,
         kind="lines",
-        series=tuple(made),
         log_y=needs_log(made),
         note=note_of(left_out),
-        choices=choices,
         categories=(FLOAT, *order),
     )
-    return [chart]

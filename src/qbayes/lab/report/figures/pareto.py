@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Chart, Series
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
 from qbayes.lab.report.charts.groups import Group, groups_of
 from qbayes.lab.report.charts.points import Repeats, cloud, unit
 
@@ -44,18 +43,15 @@ def _chart(group: Group, cost: str, metric: str) -> list[Chart]:
         return []
     best = front(series)
     words, axis, _ = COSTS[cost]
-    choices = {**group.choices, "metric": unit(metric).label, "cost": words}
-    chart = Chart(
-        name=chart_name(Pareto.name, choices),
+    return Pareto.chart(
+        {**group.choices, "metric": unit(metric).label, "cost": words},
+        [best, *series] if best.x else series,
         title=f"{unit(metric).label} against {words}, {group.task}",
         x_label=axis,
         y_label=unit(metric).axis,
         kind="scatter",
-        series=(best, *series) if best.x else tuple(series),
-        choices=choices,
         log_x=True,
     )
-    return [chart]
 
 
 def _cloud(method: str, precisions: Mapping[str, Repeats], cost: str, metric: str) -> Series:

@@ -1,11 +1,10 @@
 """Scores at each precision, for studies whose precisions make no sweep (float and W8A8, say)."""
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import FLOAT, Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, FLOAT, Chart, Figure
 from qbayes.lab.report.charts.groups import Group, groups_of, precision_order
-from qbayes.lab.report.charts.points import line, needs_log, note_of, points_at, unit
-from qbayes.lab.report.charts.sweep import MAIN, MORE, NAMES, SWEEPS
+from qbayes.lab.report.charts.points import lines, needs_log, points_at
+from qbayes.lab.report.charts.sweep import MAIN, MORE, SWEEPS, score_unit
 
 
 @FIGURES.register("precisions")
@@ -31,28 +30,20 @@ def _swept(group: Group) -> bool:
 
 def _chart(group: Group, metric: str) -> list[Chart]:
     order = (FLOAT, *precision_order(group.bits))
-    made = []
-    left_out = {}
-    for method, found in group.methods.items():
-        places = {name: found[name] for name in order if name in found}
-        series, missing = line(method, points_at(places, metric))
-        if series is not None:
-            made.append(series)
-            left_out[series.name] = missing
-    if not made:
-        return []
-    choices = {**group.choices, "metric": NAMES.get(metric, unit(metric).label)}
-    chart = Chart(
-        name=chart_name(Precisions.name, choices),
-        title=f"{choices['metric']} at each precision, {group.task}",
+    points = {
+        method: points_at({name: found[name] for name in order if name in found}, metric)
+        for method, found in group.methods.items()
+    }
+    (series, note), shown = lines(points), score_unit(metric)
+    return Precisions.chart(
+        {**group.choices, "metric": shown.label},
+        series,
+        title=f"{shown.label} at each precision, {group.task}",
         x_label="precision",
-        y_label=unit(metric).axis if metric not in NAMES else f"{NAMES[metric]}, nat",
+        y_label=shown.axis,
         kind="lines",
-        series=tuple(made),
-        log_y=needs_log(made),
-        note=note_of(left_out),
-        choices=choices,
+        log_y=needs_log(series),
+        note=note,
         categories=order,
         main=metric in MAIN,
     )
-    return [chart]

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure
 from qbayes.lab.report.charts.groups import Group, groups_of
 from qbayes.lab.report.charts.points import cloud, mean, needs_log, number
 from qbayes.lab.report.charts.sweep import SWEEPS, Sweep
@@ -72,28 +71,23 @@ def _chart(rest: Mapping[str, str], groups: Sequence[Group], over: str, measure:
     about = ""
     for group in groups:
         for sweep in SWEEPS[over](group)[:1]:
-            about = f"{sweep.x_label} ({sweep.fixed})" if sweep.fixed else sweep.x_label
+            about = sweep.about
             for method, values in _of_set(group, sweep, measure).items():
                 found[method] += [(str(width), value, group.task) for width, value in values]
                 widths |= {width for width, _ in values}
-    if not found:
-        return []
-    choices = {**rest, "over": over, "measure": measure.label}
-    series = tuple(cloud(method, values) for method, values in found.items())
-    chart = Chart(
-        name=chart_name(RegressionBoxes.name, choices),
+    series = [cloud(method, values) for method, values in found.items()]
+    return RegressionBoxes.chart(
+        {**rest, "over": over, "measure": measure.label},
+        series,
         title=f"{measure.axis} over {about}, {len(groups)} data sets",
         x_label=about,
         y_label=measure.axis,
         kind="boxes",
-        series=series,
         log_y=needs_log(series, WIDE_RATIO),
-        choices=choices,
         categories=tuple(map(str, sorted(widths, reverse=True))),
         level=measure.level,
         main=measure.metric != "crps",
     )
-    return [chart]
 
 
 def _of_set(group: Group, sweep: Sweep, measure: Measure) -> dict[str, list[tuple[int, float]]]:
@@ -102,7 +96,7 @@ def _of_set(group: Group, sweep: Sweep, measure: Measure) -> dict[str, list[tupl
     for width, precision in sorted(sweep.precisions.items()):
         for method, precisions in group.methods.items():
             rows = precisions[precision].rows if precision in precisions else ()
-            compared = [value for row in rows if (value := _compared(group, row, measure)) is not None]
+            compared = [value for row in rows if (value := _compare(group, row, measure)) is not None]
             if compared:
                 found.setdefault(method, {})[width] = compared
     return {
@@ -111,7 +105,7 @@ def _of_set(group: Group, sweep: Sweep, measure: Measure) -> dict[str, list[tupl
     }
 
 
-def _compared(group: Group, row: Row, measure: Measure) -> float | None:
+def _compare(group: Group, row: Row, measure: Measure) -> float | None:
     partner = group.partner.get(str(row["run"]))
     here = number(row, measure.metric)
     there = None if partner is None else number(partner, measure.metric)

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from qbayes.lab.analysis.frame import Frame, Row
-from qbayes.lab.report.charts.chart import Chart, Series
-from qbayes.lab.report.charts.chosen import chosen_runs
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
-from qbayes.lab.report.charts.groups import Group, groups_of
+from qbayes.lab.report.charts.chart import FIGURES, Chart, Figure, Series
+from qbayes.lab.report.charts.groups import Group, choose_runs, groups_of
 from qbayes.lab.report.charts.points import label_of
 from qbayes.metrics.row_errors import BINS, bin_of
 
@@ -38,28 +36,22 @@ class Reliability(Figure):
         return [
             chart
             for group in groups_of(frame)
-            for precision, runs in chosen_runs(frame, group).items()
+            for precision, runs in choose_runs(frame, group).items()
             for chart in _chart(frame, group, precision, runs)
         ]
 
 
 def _chart(frame: Frame, group: Group, precision: str, runs: Mapping[str, Row]) -> list[Chart]:
     made = [_series(frame, method, row) for method, row in runs.items()]
-    series = tuple(one for one in made if one is not None and one.x)
-    if not series:
-        return []
-    choices = {**group.choices, "precision": precision}
-    chart = Chart(
-        name=chart_name(Reliability.name, choices),
+    return Reliability.chart(
+        {**group.choices, "precision": precision},
+        [series for series in made if series is not None and series.x],
         title=f"Reliability, {precision}, {group.task}",
         x_label="confidence, %",
         y_label="accuracy, %",
         kind="reliability",
-        series=series,
-        choices=choices,
         diagonal=True,
     )
-    return [chart]
 
 
 def _series(frame: Frame, method: str, row: Row) -> Series | None:
@@ -68,7 +60,7 @@ def _series(frame: Frame, method: str, row: Row) -> Series | None:
         return None
     confidence = np.asarray(details["confidence"], dtype=np.float64)
     correct = np.asarray(details["correct"], dtype=np.float64)
-    sizes, sure, right = binned(confidence, correct)
+    sizes, sure, right = bin_rows(confidence, correct)
     kept = np.flatnonzero(sizes >= LEAST_ROWS)
     return Series(
         label_of(method),
@@ -80,7 +72,7 @@ def _series(frame: Frame, method: str, row: Row) -> Series | None:
     )
 
 
-def binned(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def bin_rows(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, mean confidence and accuracy of each bin ((k − 1)/10, k/10]; empty bins have no rows."""
     place = bin_of(confidence)
     sizes = np.bincount(place, minlength=BINS)

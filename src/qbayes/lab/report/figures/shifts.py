@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import FLOAT, Chart
-from qbayes.lab.report.charts.figure import FIGURES, Figure, chart_name
+from qbayes.lab.report.charts.chart import FIGURES, FLOAT, Chart, Figure
 from qbayes.lab.report.charts.groups import Group, groups_of, precision_order
-from qbayes.lab.report.charts.points import Repeats, line, note_of, unit
+from qbayes.lab.report.charts.points import Point, Repeats, lines, unit
 from qbayes.metrics.scores import UNSHIFTED
 from qbayes.tasks.shifts import LEVELS
 
@@ -69,29 +68,20 @@ def _chart(
     about, written = UNITS[shift]
     categories = ("clean", *(written.format(level) for level in LEVELS[shift]))
     levels_of = [f"{shift}/{level}/{metric}" for level in range(1, len(LEVELS[shift]) + 1)]
-    made = []
-    left_out: dict[str, list[str]] = {}
+    shown, words = unit(metric), shift.replace("_", " ")
+    points: dict[str, dict[str, Point | None]] = {}
     for method, some in methods.items():
-        columns = (_clean(some, metric), *levels_of)
-        levels = zip(categories, columns, strict=True)
-        series, missing = line(method, {x: some.point(column, unit(metric).scale) for x, column in levels})
-        if series is not None and len(series.places) > 1:
-            made.append(series)
-            left_out[series.name] = missing
-    if not made:
-        return []
-    choices = {**group.choices, "shift": shift.replace("_", " "), "metric": unit(metric).label}
-    choices["precision"] = precision
-    chart = Chart(
-        name=chart_name(Shifts.name, choices),
-        title=f"{unit(metric).label} under {shift.replace('_', ' ')}, {precision}, {group.task}",
+        levels = zip(categories, (_clean(some, metric), *levels_of), strict=True)
+        points[method] = {x: some.point(column, shown.scale) for x, column in levels}
+    series, note = lines(points, keep=lambda made: len(made.places) > 1)
+    return Shifts.chart(
+        {**group.choices, "shift": words, "metric": shown.label, "precision": precision},
+        series,
+        title=f"{shown.label} under {words}, {precision}, {group.task}",
         x_label=about,
-        y_label=unit(metric).axis,
+        y_label=shown.axis,
         kind="lines",
-        series=tuple(made),
-        note=note_of(left_out),
-        choices=choices,
+        note=note,
         categories=categories,
         main=precision in (FLOAT, "W8A7", "W8A8") or not group.rows,
     )
-    return [chart]

@@ -7,28 +7,20 @@ from functools import cache
 from typing import Any
 
 from qbayes.lab.analysis.frame import Frame, Row, natural
-from qbayes.lab.report.charts.chart import Style, rounded, styles_of
-from qbayes.lab.report.charts.figure import Plate
+from qbayes.lab.report.charts.chart import Plate, Style, rounded, styles_of
 from qbayes.metrics.scores import METRICS
 
 # Columns in the order of the table; those of the first list are shown at once, if they say anything.
 FIRST = (
-    "task",
-    "network",
-    "method",
-    "recipe",
-    "precision",
-    "scheme",
-    "training",
-    "backend",
-    "draws",
-    "seed",
+    "task", "network", "method", "recipe", "precision", "scheme", "training", "backend", "draws", "seed",
     "fold",
-)
+)  # fmt: skip
 SCORES = ("error", "ece", "nll", "entropy", "confusion/auroc", "rmse", "crps", "coverage_90", "bytes")
 COSTS = (
     "bytes", "weights", "macs", "bit_operations", "test_rows", "train_rows", "classes", "target_deviation",
 )  # fmt: skip
+_OF_A_STYLE = ("label", "short", "marker", "dash")
+_OF_A_FIGURE = ("name", "title", "caption", "beside", "same_y")
 ALWAYS = ("task", "method", "precision", "seed")
 LABELS = {
     "bit_operations": "bit operations",
@@ -46,22 +38,12 @@ def styles(plates: Iterable[Plate]) -> dict[str, Style]:
 def payload(frame: Frame, plates: Sequence[Plate]) -> str:
     """JSON that may stand inside a script element: nothing in it can end the element or open a comment."""
     groups = {
-        name: {
-            "label": style.label,
-            "short": style.short,
-            "marker": style.marker,
-            "dash": style.dash,
-            "index": place,
-        }
+        name: {**{key: getattr(style, key) for key in _OF_A_STYLE}, "index": place}
         for place, (name, style) in enumerate(styles(plates).items())
     }
     figures = [
         {
-            "name": plate.figure.name,
-            "title": plate.figure.title,
-            "caption": plate.figure.caption,
-            "beside": plate.figure.beside,
-            "same_y": plate.figure.same_y,
+            **{key: getattr(plate.figure, key) for key in _OF_A_FIGURE},
             "charts": [chart.to_json() for chart in plate.charts],
         }
         for plate in plates
@@ -82,8 +64,7 @@ def table(rows: Sequence[Row]) -> dict[str, Any]:
 
     Levels of shifts are left to their figure and to the CSV: they would be nine tenths of the page.
     """
-    names = _columns(rows)
-    return {"rows": len(rows), "columns": [_column(rows, name) for name in names]}
+    return {"rows": len(rows), "columns": [_column(rows, name) for name in _columns(rows)]}
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:

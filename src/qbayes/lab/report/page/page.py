@@ -15,14 +15,13 @@ from pathlib import Path
 from qbayes.errors import BadFile
 from qbayes.lab.analysis.checks import Check, check_all
 from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.chart import Style, csv_text
-from qbayes.lab.report.charts.figure import Plate, draw_all
+from qbayes.lab.report.charts.chart import Plate, Style, csv_of, draw_all
 from qbayes.lab.report.charts.static import require_matplotlib, write_static
 from qbayes.lab.report.page import text
 from qbayes.lab.report.page.data import payload, styles
-from qbayes.lab.report.page.html import checks_html, failures_html
-from qbayes.lab.report.page.section import Section, csv_lines, write_sections
-from qbayes.lab.report.page.toml import toml_text
+from qbayes.lab.report.page.section import Section, checks_html, failures_html, write_sections
+from qbayes.lab.report.page.text import toml_text
+from qbayes.lab.study.store.table import csv_text
 from qbayes.posterior.storage.save import write_atomically
 
 # In this order they are one script.
@@ -43,7 +42,7 @@ def write_report(frame: Frame, folder: Path, *, static: bool = True) -> Path:
     try:
         (folder / TABLES).mkdir(parents=True, exist_ok=True)
         for plate in plates:
-            _write(folder / TABLES / f"{plate.figure.name}.csv", csv_text(plate.charts))
+            _write(folder / TABLES / f"{plate.figure.name}.csv", csv_of(plate.charts))
         for name, table in (item for section in sections for item in section.tables.items()):
             _write(folder / TABLES / name, table)
         _write(folder / TABLES / "checks.csv", _checks_csv(checks))
@@ -130,7 +129,7 @@ def _hash(content: str) -> str:
 
 
 def _checks_csv(checks: Sequence[Check]) -> str:
-    return csv_lines(("id", "title", "passed", "found"), [(c.id, c.title, c.passed, c.found) for c in checks])
+    return csv_text(("id", "title", "passed", "found"), [(c.id, c.title, c.passed, c.found) for c in checks])
 
 
 def _write(path: Path, content: str) -> None:

@@ -1,15 +1,19 @@
-"""Sections that others add to the page: what stands in one, and the registry that the page asks.
+"""What stands on the page: sections that others add, checks, tables and failed runs. It needs no script.
 
 The page itself shows checks, figures and results. Whoever judges a study registers a section of its own.
 """
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 
-from qbayes.lab.analysis.frame import Frame
-from qbayes.lab.report.charts.figure import Plate
+from qbayes.lab.analysis.checks import Check
+from qbayes.lab.analysis.frame import Frame, Row
+from qbayes.lab.report.charts.chart import Plate
+
+PASSED, FAILED = '<span class="mark good">✓ passed</span>', '<span class="mark bad">✕ beware</span>'
+MOST_LINES = 300  # of one table inside the page; the CSV has all
+RUN = ("task", "network", "method", "precision", "seed")
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,51 @@ def write_sections(frame: Frame, plates: Sequence[Plate]) -> list[Section]:
     return [_SECTIONS[name](frame, plates) for name in sorted(_SECTIONS)]
 
 
-def csv_lines(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """A table as the text of a CSV file."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([head, *lines])
-    return out.getvalue()
+def checks_html(checks: Sequence[Check]) -> str:
+    """The numbered checks; those that did not pass stand out."""
+    items: list[str] = []
+    for check in checks:
+        start = f'<li{"" if check.passed else " class=failed"} id="check-{escape(check.id)}">'
+        mark = f'<span class="id">{escape(check.id)}</span>{PASSED if check.passed else FAILED}'
+        title = escape(check.title[:1].upper() + check.title[1:])
+        items.append(f"{start}{mark}<p><b>{title}.</b> {escape(check.found)}</p></li>")
+    return f'<ol class="checks">{"".join(items)}</ol>'
+
+
+def failures_html(failed: Sequence[Row]) -> str:
+    """The runs that failed, with their reasons."""
+    if not failed:
+        return ""
+    rows = [
+        [*(_text_of(row, column) for column in RUN), _text_of(row, "reason")] for row in failed[:MOST_LINES]
+    ]
+    more = f", the first {MOST_LINES} of them" if len(failed) > MOST_LINES else ""
+    runs = "run" if len(failed) == 1 else "runs"
+    summary = f"<summary>{len(failed)} failed {runs}, with reasons{more}</summary>"
+    return f"<details>{summary}{table_html((*RUN, 'reason'), rows, (), 'Failed runs')}</details>"
+
+
+def table_html(
+    head: Sequence[str], rows: Sequence[Sequence[str]], numeric: Collection[int], label: str
+) -> str:
+    """A table that scrolls inside its own frame; ``numeric`` columns stand at the right."""
+
+    def cells(tag: str, words: Sequence[str]) -> str:
+        return "".join(
+            f"<{tag}{_kind(k in numeric, one)}>{escape(one)}</{tag}>" for k, one in enumerate(words)
+        )
+
+    top = cells("th", head)
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    frame = f'class="scroll" tabindex="0" role="region" aria-label="{escape(label)}"'
+    return f"<div {frame}><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _kind(numeric: bool, words: str) -> str:
+    if numeric:
+        return ' class="n"'
+    return ' class="long"' if len(words) > 40 else ""
+
+
+def _text_of(row: Row, column: str) -> str:
+    return "" if row.get(column) is None else str(row[column])

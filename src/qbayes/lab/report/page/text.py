@@ -1,23 +1,21 @@
-"""The words at the top of the page: how far the study is, what it found, where its numbers come from."""
+"""The words of the page: how far the study is, what it found, where it comes from, how it was written."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from qbayes.lab.analysis.checks import Check
 from qbayes.lab.analysis.frame import STAGES, Frame
 from qbayes.lab.report.page.section import Section
 
 # Columns whose values are listed, and the name of the list.
-LISTS = {
-    "task": "tasks",
-    "network": "networks",
-    "method": "methods",
-    "precision": "precisions",
-    "seed": "seeds",
-    "draws": "draws",
-}
+LISTS = {name: f"{name}s" for name in ("task", "network", "method", "precision", "seed")} | {"draws": "draws"}
 MOST_VALUES = 24  # of one list
+_WIDE = 100  # characters after which a list is broken into lines
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def banner(frame: Frame) -> str:
@@ -29,23 +27,22 @@ def banner(frame: Frame) -> str:
     words = f"{start}: {done} of {frame.planned} planned runs are done"
     if not done:
         words = f"Nothing is done yet: none of {frame.planned} planned runs has ended well"
-    rest = [f"{missing} still to come"] if missing else []
-    rest += [f"{failed} failed"] if failed else []
+    rest = (f"{missing} still to come" if missing else "", f"{failed} failed" if failed else "")
     after = " All below speaks of the runs that are done." if done else ""
-    said = escape(f"{words}; {', '.join(rest)}.{after}")
-    return f'<p class="banner" role="note">{said}</p>'
+    sentence = escape(f"{words}; {', '.join(filter(None, rest))}.{after}")
+    return f'<p class="banner" role="note">{sentence}</p>'
 
 
 def source(frame: Frame) -> str:
     """What a page that was made from a table alone lacks, and what its intervals then hold."""
     if frame.table is None:
         return ""
-    said = (
+    sentences = (
         f"Read from {frame.table.name} alone, which has no single test rows: intervals hold the spread over "
         "splits and seeds, and that over the rows of a shared test set where the table says it. Figures that "
         "look at single rows are left out, as are devices and times."
     )
-    return f'<p class="note" role="note">{escape(said)}</p>'
+    return f'<p class="note" role="note">{escape(sentences)}</p>'
 
 
 def verdict(sections: Sequence[Section], checks: Sequence[Check]) -> str:
@@ -54,19 +51,14 @@ def verdict(sections: Sequence[Section], checks: Sequence[Check]) -> str:
     tally = {words: number for section in sections for words, number in section.tally.items()}
     tally["checks passed"] = f"{len(checks) - len(failed)}/{len(checks)}"
     items = "".join(f"<li><b>{number}</b><span>{words}</span></li>" for words, number in tally.items())
-    answer = " ".join([*(said for section in sections for said in section.answer), *_warning(failed)])
-    return f'<p class="answer">{escape(answer)}</p>\n<ul class="tally">{items}</ul>'
+    answer = [sentence for section in sections for sentence in section.answer]
+    if failed:
+        checked = f"check{'' if len(failed) == 1 else 's'} {list_ids(failed)}"
+        answer.append(f"Read {checked} before you believe any of it.")
+    return f'<p class="answer">{escape(" ".join(answer))}</p>\n<ul class="tally">{items}</ul>'
 
 
-def _warning(failed: Sequence[str]) -> list[str]:
-    """What to read first."""
-    if not failed:
-        return []
-    checks = "check" if len(failed) == 1 else "checks"
-    return [f"Read {checks} {listed_ids(failed)} before you believe any of it."]
-
-
-def listed_ids(ids: Sequence[str]) -> str:
+def list_ids(ids: Sequence[str]) -> str:
     """``C1, C2 and C3``."""
     return ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
 
@@ -136,3 +128,48 @@ def _stages(frame: Frame) -> dict[str, str]:
         parts = ", ".join(f"{stage} {duration(some)}" for stage, some in seconds.items() if some)
         facts["computing time"] = f"{duration(sum(seconds.values()))} ({parts})"
     return facts
+
+
+def toml_text(spec: Mapping[str, Any]) -> str:
+    """TOML of tables of values: what ``tomllib`` reads from it is ``spec``. TOML has no null: left out."""
+    plain = {
+        name: value for name, value in spec.items() if not isinstance(value, Mapping) and value is not None
+    }
+    tables = {name: value for name, value in spec.items() if isinstance(value, Mapping)}
+    parts = ["\n".join(_lines(plain))] if plain else []
+    parts += ["\n".join([f"[{_key(name)}]", *_lines(content)]) for name, content in tables.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _lines(content: Mapping[str, Any]) -> list[str]:
+    return [f"{_key(name)} = {_broken(value)}" for name, value in content.items() if value is not None]
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _string(name)
+
+
+def _string(words: str) -> str:
+    # JSON's strings are TOML's basic strings, except for the delete character.
+    return json.dumps(words, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _broken(value: Any) -> str:
+    """A value at the right of a key: long lists stand one item a line."""
+    text = _value(value)
+    if not isinstance(value, list) or len(text) <= _WIDE:
+        return text
+    return "\n".join(["[", *(f"  {_value(item)}," for item in value), "]"])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        pairs = (f"{_key(name)} = {_value(item)}" for name, item in value.items() if item is not None)
+        return f"{{{', '.join(pairs)}}}"
+    return _string(str(value))

@@ -7,25 +7,21 @@ costs no result: its jobs come back as lost, and whoever leads the study gives t
 
 import contextlib
 import importlib.util
-import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadInput, RunFailed
 from qbayes.lab.study.executors import ray_driver
-from qbayes.lab.study.executors.base import EXECUTORS, Conditions, Event, Executor
-from qbayes.lab.study.executors.local import check_workers, import_paths, workers_that_fit
+from qbayes.lab.study.executors.base import EXECUTORS, Child, Conditions, Event, Executor, import_paths, take
+from qbayes.lab.study.executors.local import check_workers, workers_that_fit
 from qbayes.lab.study.executors.ray_cluster import no_answer
 from qbayes.lab.study.store.store import LOGS
-from qbayes.lab.study.work.protocol import send_line
 
 # seconds: for a process to import torch; to join a cluster, or to start one; to get ready; to leave.
 _WAKE, _JOIN, _START, _READY, _LEAVE = 60.0, 15.0, 60.0, 60.0, 10.0
@@ -61,11 +57,8 @@ class Ray(Executor):
         self._address = address or os.environ.get(_ADDRESS) or None
         self._slots = 1
         self._messages: queue.Queue[Message] = queue.Queue()
-        data = conditions.data_dir
-        asked = {
-            "store": str(conditions.store.resolve()),
-            "data_dir": None if data is None else str(Path(data).resolve()),
-            "device": conditions.device,
+        order = {
+            **conditions.to_json(),
             "address": self._address,
             "workers": workers,
             "threads": threads,
@@ -75,11 +68,12 @@ class Ray(Executor):
         }
         # what is printed before the store may be touched.
         self._early: deque[bytes] = deque(maxlen=20)
-        self._process = self._start(threads)
+        # a study tells nobody.
+        self._driver = Child(ray_driver.__name__, threads, subprocess.PIPE, RAY_USAGE_STATS_ENABLED="0")
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._listen_early, daemon=True).start()
         try:
-            send_line(self._process, asked)
+            self._driver.send(order)
             self._await("awake", _WAKE)
             self._await("joined", _START if self._address is None else _JOIN)
             self._await("ready", _READY)
@@ -92,55 +86,30 @@ class Ray(Executor):
         return self._slots
 
     def submit(self, job: str, payload: Mapping[str, Any]) -> None:
-        send_line(self._process, {"job": job, "payload": payload})
+        self._driver.send({"job": job, "payload": payload})
 
     def wait(self, seconds: float) -> list[Event]:
         found: list[Event] = []
         deadline = time.monotonic() + seconds
         while not found and (left := deadline - time.monotonic()) > 0:
-            found = [event for message in self._take(left) if (event := self._heard(message)) is not None]
+            events = map(self._hear, take(self._messages, left))
+            found = [event for event in events if event is not None]
         return found
 
     def close(self) -> None:
         """Leave the cluster, or end it if it was started here; a process that does not leave is killed."""
-        send_line(self._process, None)
-        try:
-            self._process.wait(_LEAVE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-
-    def _start(self, threads: int) -> "subprocess.Popen[bytes]":
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": str(threads),
-            "PYTHONPATH": os.pathsep.join(import_paths()),
-            "RAY_USAGE_STATS_ENABLED": "0",  # a study tells nobody
-        }
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", ray_driver.__name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the one who leads.
-        )
+        self._driver.send(None)
+        self._driver.stop(_LEAVE)
+        self._driver.let_go()
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                self._messages.put(json.loads(line))
-        self._messages.put({"kind": _ENDED, "code": self._process.wait()})
+        for message in self._driver.messages():
+            self._messages.put(message)
+        self._messages.put({"kind": _ENDED, "code": self._driver.stop(None)})
 
     def _listen_early(self) -> None:
         """Until the log is in the store."""
-        assert self._process.stderr is not None
-        with self._process.stderr as lines:
-            self._early.extend(lines)
+        self._early.extend(self._driver.errors())
 
     def _await(self, kind: str, limit: float) -> None:
         deadline = time.monotonic() + limit
@@ -149,8 +118,8 @@ class Ray(Executor):
                 message = self._messages.get(timeout=left)
                 if message["kind"] == kind:
                     return
-                self._heard(message)
-        self._process.kill()
+                self._hear(message)
+        self._driver.stop(0)
         if self._address is not None and kind == "joined":
             raise no_answer(self._address, f"no answer within {limit:.0f} s")
         raise RunFailed(
@@ -159,17 +128,7 @@ class Ray(Executor):
             "try again when the machine is less busy, or use --executor local",
         )
 
-    def _take(self, seconds: float) -> list[Message]:
-        """The messages that are there, or the first to come."""
-        found: list[Message] = []
-        try:
-            found.append(self._messages.get(timeout=seconds))
-            while True:
-                found.append(self._messages.get_nowait())
-        except queue.Empty:
-            return found
-
-    def _heard(self, message: Message) -> Event | None:
+    def _hear(self, message: Message) -> Event | None:
         kind = message["kind"]
         if kind == _SLOTS:
             self._slots = message["slots"]

@@ -17,8 +17,7 @@ from typing import Any, TextIO
 
 from qbayes.errors import BadFile, BadInput
 from qbayes.lab.study.executors.ray_cluster import connect, device_on, share_for
-from qbayes.lab.study.executors.ray_files import pack, stages_of, unpack
-from qbayes.lab.study.executors.ray_folder import Beacon
+from qbayes.lab.study.executors.ray_store import Beacon, pack, stages_of, unpack
 from qbayes.lab.study.plan.result_row import identity
 from qbayes.lab.study.store.store import LOGS, Store, writing
 from qbayes.provenance import versions
@@ -35,32 +34,28 @@ Message = dict[str, Any]
 class Driver:
     """Jobs as Ray tasks. A task runs once: whoever leads the study decides what is done again."""
 
-    def __init__(self, asked: Mapping[str, Any], events: TextIO) -> None:
+    def __init__(self, order: Mapping[str, Any], events: TextIO) -> None:
         import ray
 
-        self._events, self._asked = events, asked
+        self._events, self._order = events, order
         nodes = ray.nodes()
-        device = device_on(nodes, asked["device"])
-        self._share = share_for(nodes, asked["threads"], device)
-        self._store = Store(asked["store"])
+        device = device_on(nodes, order["device"])
+        self._share = share_for(nodes, order["threads"], device)
+        self._store = Store(order["store"])
         with writing(self._store.folder):
             self._beacon = Beacon(self._store.folder)
-        shared = asked["shared"] is not False
+        shared = order["shared"] is not False
         self._common = {
-            "store": asked["store"],
-            "data_dir": asked["data_dir"],
+            "store": order["store"],
+            "data_dir": order["data_dir"],
             "device": device,
             "token": self._beacon.token if shared else "",
             "versions": versions(),
         }
         # until a node says that it does not see the store, nothing is sent with a job.
         self._send = not (shared and self._beacon.token)
-        self._task = _task().options(
-            num_cpus=self._share.cpus,
-            num_gpus=self._share.gpus,
-            max_retries=0,
-            scheduling_strategy="SPREAD",
-        )
+        takes = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus}
+        self._task = _task().options(**takes, max_retries=0, scheduling_strategy="SPREAD")
         self._jobs: dict[Any, tuple[str, Mapping[str, Any]]] = {}
         self._references: dict[tuple[str, str], Any] = {}
         self._slots, self._counted = 0, 0.0
@@ -76,18 +71,18 @@ class Driver:
             return
         self._counted = time.monotonic()
         fit = max(1, sum(self._share.fits(node) for node in ray.nodes()))
-        slots = min(fit, self._asked["workers"] or fit)
+        slots = min(fit, self._order["workers"] or fit)
         if slots != self._slots:
             self._slots = slots
             self.say("slots", slots=slots)
 
     def submit(self, job: str, payload: Mapping[str, Any]) -> None:
         order = {**self._common, "job": job, "payload": payload}
-        sent = list(self._sent(payload)) if self._send else None
+        sent = list(self._send_stages(payload)) if self._send else None
         # inside a list, references are not fetched unless the node asks for them.
-        self._jobs[self._task.remote(self._asked["paths"], order, sent)] = (job, payload)
+        self._jobs[self._task.remote(self._order["paths"], order, sent)] = (job, payload)
 
-    def _sent(self, payload: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    def _send_stages(self, payload: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         """The stages of a job that are done already."""
         import ray
 
@@ -112,21 +107,18 @@ class Driver:
             try:
                 answer = ray.get(reference)
             except RayTaskError as error:
-                self._broken(job, error, error.cause)
+                self._lose(job, error, error.cause)
             except RayError as error:
                 self.say("lost", job=job, text=f"{type(error).__name__}: {error}".partition("\n")[0])
             else:
                 self._hear(job, payload, answer)
 
-    def _broken(self, job: str, error: Exception, cause: object) -> None:
+    def _lose(self, job: str, error: Exception, cause: object) -> None:
         """The job raised an error: it is in the log, and the job is lost, as if its process had died."""
         if isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == "qbayes":
-            self.say(
-                "refused",
-                must="every node must have qbayes installed",
-                got=f"a node of the cluster has no module '{cause.name}'",
-                do="install the same version of qbayes on every node; what is done is kept",
-            )
+            got = f"a node of the cluster has no module '{cause.name}'"
+            do = "install the same version of qbayes on every node; what is done is kept"
+            self.say("refused", must="every node must have qbayes installed", got=got, do=do)
             return
         traceback.print_exception(error)
         self.say("lost", job=job, text=f"{type(cause).__name__}: {cause}".partition("\n")[0])
@@ -180,7 +172,7 @@ def _task() -> Any:
         import sys
 
         sys.path.extend(path for path in paths if path not in sys.path and os.path.isdir(path))
-        from qbayes.lab.study.executors.ray_task import work
+        from qbayes.lab.study.executors.ray_cluster import work
 
         return work(order, sent)
 
@@ -189,13 +181,11 @@ def _task() -> Any:
 
 def title(payload: Mapping[str, Any]) -> str:
     """What a job does, in a few words."""
-    if payload["kind"] in ("float", "quantised"):
-        known, more = identity(payload["stages"][0][1]), len(payload["stages"]) - 1
-        return f"{known['method']} on {known['task']}, seed {known['seed']}" + (
-            f" and {more} more" if more else ""
-        )
-    known = identity(payload["runs"][0][1])
-    return f"{known['method']} on {known['task']}, {known['precision']}, seed {known['seed']}"
+    trains = payload["kind"] in ("float", "quantised")
+    runs = payload["stages" if trains else "runs"]
+    known, more = identity(runs[0][1]), len(runs) - 1 if trains else 0
+    bits, others = "" if trains else f" {known['precision']},", f" and {more} more" if more else ""
+    return f"{known['method']} on {known['task']},{bits} seed {known['seed']}{others}"
 
 
 def main() -> None:
@@ -204,17 +194,17 @@ def main() -> None:
     os.dup2(2, 1)
     messages: queue.Queue[Message | None] = queue.Queue()
     threading.Thread(target=_read, args=(messages,), daemon=True).start()
-    asked = messages.get()
-    assert asked is not None
+    order = messages.get()
+    assert order is not None
     _say(events, "awake")
     try:
-        connect(asked["address"], asked["cpus"])
+        connect(order["address"], order["cpus"])
         _say(events, "joined")
-        driver = Driver(asked, events)
+        driver = Driver(order, events)
     except BadInput as error:
         _say(events, "refused", must=error.must, got=error.got, do=error.do)
         return
-    _log_into(Path(asked["store"]) / LOGS)
+    _log_into(Path(order["store"]) / LOGS)
     driver.say("ready")
     _serve(driver, messages)
     driver.close()

@@ -1,22 +1,36 @@
-"""The plan of a study: its runs with their keys, what is there, and the jobs that are left.
+"""The plan of a study: its runs with their keys, what is there or lent, and the jobs that are left.
 
 A job is as much as one worker does at a stretch. Float posteriors are trained by jobs of their own, alone or
 in stacks, and quantised ones where they are trained in stacks; all that starts from a float posterior and
 shares a precision is one more job.
+
+The stores of other studies lend float posteriors and scores with the same keys. A key is the hash of all that
+a stage depends on, so that what lies under it elsewhere is what would be made here. Two studies that start
+from the same networks train them once; a study that went on in pieces, on machines that keep nothing, needs
+of the earlier pieces no more than ``study.json`` and ``results.jsonl``.
 """
 
+import shutil
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from qbayes.errors import BadInput
 from qbayes.lab.study.plan.result_row import identity
 from qbayes.lab.study.plan.runs import PlannedRun, planned_runs
 from qbayes.lab.study.plan.tasks import Tasks
 from qbayes.lab.study.spec.sections import start_of
 from qbayes.lab.study.spec.study import Study
-from qbayes.lab.study.store.keys import STAGES
-from qbayes.lab.study.store.store import Store
+from qbayes.lab.study.store.keys import STAGES, canonical
+from qbayes.lab.study.store.store import CHECKPOINT, DONE, ROW, Store
+from qbayes.lab.study.store.table import AXIS
+from qbayes.posterior.storage.save import HEADER, WEIGHTS, write_atomically
+
+Row = Mapping[str, Any]
+KEYS = ("run", "float", "status")
 
 
 @dataclass(frozen=True)
@@ -74,20 +88,20 @@ class Plan:
         done_floats = self.done.get("float", set())
         untrained = [run for run in waiting if run.keys.float not in done_floats]
         # a stack of quantised posteriors is trained whole: it needs the float ones of runs that are done too.
-        beside = self._stacked_with(waiting, stacks or {})
+        beside = self._find_stacked_with(waiting, stacks or {})
         untrained += [run for run in beside if run.keys.float not in done_floats]
         wanted = {run.keys.float for run in (*waiting, *beside)} | {run.keys.start for run in untrained}
         floats = self._float_jobs(stacks or {}, wanted - {None})
         makers = {key: job.id for job in floats for key, _ in job.payload["stages"]}
-        tuned = self._quantised_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
+        tuned = self._tuning_jobs(stacks or {}, {run.keys.quantised for run in waiting}, makers)
         makers |= {key: job.id for job in tuned for key, _ in job.payload["stages"]}
-        groups: dict[str, list[PlannedRun]] = {}
+        groups: dict[str, list[PlannedRun]] = defaultdict(list)
         for run in waiting:
-            groups.setdefault(run.keys.quantised or run.keys.float, []).append(run)
+            groups[run.keys.quantised or run.keys.float].append(run)
         answers = [_answers(key, group, makers) for key, group in groups.items()]
         return [*floats, *tuned, *answers]
 
-    def _stacked_with(self, waiting: list[PlannedRun], stacks: Mapping[str, str]) -> list[PlannedRun]:
+    def _find_stacked_with(self, waiting: list[PlannedRun], stacks: Mapping[str, str]) -> list[PlannedRun]:
         """The runs whose quantised posteriors are in one stack with one that is left."""
         done = self.done.get("quantised", set())
         left = {key for run in waiting if (key := run.keys.quantised) is not None and key not in done}
@@ -100,9 +114,9 @@ class Plan:
         runs = {run.keys.start: start_of(run.point.run) for run in self.runs if run.keys.start is not None}
         runs |= {run.keys.float: run.point.run for run in reversed(self.runs)}
         starts = {run.keys.float: run.keys.start for run in self.runs}
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = defaultdict(list)
         for key in self.keys("float"):
-            groups.setdefault(stacks.get(key, key), []).append(key)
+            groups[stacks.get(key, key)].append(key)
         made_by = {key: f"float:{name}" for name, keys in groups.items() for key in keys}
         jobs = []
         for name, keys in groups.items():
@@ -117,16 +131,16 @@ class Plan:
                 jobs.append(Job(f"float:{name}", needs, payload | {"start": start}))
         return jobs
 
-    def _quantised_jobs(
+    def _tuning_jobs(
         self, stacks: Mapping[str, str], wanted: set[str | None], makers: Mapping[str, str]
     ) -> list[Job]:
         """As float jobs, of stacks alone: one posterior by itself is quantised where it is scored."""
         done = self.done.get("quantised", set())
         runs = {run.keys.quantised: run for run in reversed(self.runs)}
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = defaultdict(list)
         for key in self.keys("quantised"):
             if key in stacks:
-                groups.setdefault(stacks[key], []).append(key)
+                groups[stacks[key]].append(key)
         jobs = []
         for name, keys in groups.items():
             if any(key in wanted and key not in done for key in keys):
@@ -167,12 +181,8 @@ def make_plan(study: Study, tasks: Tasks, store: Store | None = None) -> Plan:
 
 def plan_of(runs: list[PlannedRun], store: Store, waiting: int = 0) -> Plan:
     """The runs, and what the store has of them."""
-    return Plan(
-        runs,
-        {stage: store.done_keys(stage) for stage in STAGES},
-        {stage: store.failed_keys(stage) for stage in STAGES},
-        waiting,
-    )
+    done = {stage: store.done_keys(stage) for stage in STAGES}
+    return Plan(runs, done, {stage: store.failed_keys(stage) for stage in STAGES}, waiting)
 
 
 class Estimate:
@@ -182,22 +192,12 @@ class Estimate:
         self._seconds: dict[tuple[str, ...], list[float]] = {}
         for stage in STAGES:
             for record in store.records(stage).values():
-                self._note(stage, record)
-
-    def _note(self, stage: str, record: Mapping[str, Any]) -> None:
-        if "seconds" not in record:
-            return
-        seconds = float(record["seconds"])
-        method, task = str(record.get("method", "")), str(record.get("task", ""))
-        for key in ((stage,), (stage, method), (stage, method, task)):
-            self._seconds.setdefault(key, []).append(seconds)
+                for key in _kinds(stage, record) if "seconds" in record else ():
+                    self._seconds.setdefault(key, []).append(float(record["seconds"]))
 
     def seconds(self, stage: str, run: Mapping[str, Any]) -> float | None:
-        known = identity(run)
-        for key in ((stage, known["method"], known["task"]), (stage, known["method"]), (stage,)):
-            if key in self._seconds:
-                return statistics.median(self._seconds[key])
-        return None
+        known = next((key for key in _kinds(stage, identity(run)) if key in self._seconds), None)
+        return None if known is None else statistics.median(self._seconds[known])
 
     def left(self, plan: Plan) -> tuple[float, int]:
         """The seconds of one worker for all stages that are left, and how many of them are unknown."""
@@ -208,6 +208,12 @@ class Estimate:
         return total, unknown
 
 
+def _kinds(stage: str, known: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """What a stage has in common with others, the narrowest first."""
+    whole = (stage, str(known.get("method", "")), str(known.get("task", "")))
+    return [whole, whole[:2], whole[:1]]
+
+
 def _stages_left(plan: Plan) -> Iterable[tuple[str, Mapping[str, Any]]]:
     for stage in STAGES:
         left = set(plan.left(stage))
@@ -216,3 +222,70 @@ def _stages_left(plan: Plan) -> Iterable[tuple[str, Mapping[str, Any]]]:
             if key in left:
                 left.discard(key)
                 yield stage, run.point.run
+
+
+@dataclass(frozen=True)
+class Loan:
+    """The stores that have a float posterior or the scores of a run that the plan lacks, by key."""
+
+    floats: Mapping[str, Store]
+    scores: Mapping[str, tuple[Store, Row]]
+
+    @classmethod
+    def of(cls, plan: Plan, sources: Sequence[Path]) -> "Loan":
+        """All that ``sources`` have of what is left; the first that has it lends it."""
+        floats: dict[str, Store] = {}
+        scores: dict[str, tuple[Store, Row]] = {}
+        wanted_floats, wanted_scores = set(plan.left("float")), set(plan.left("scores"))
+        for source in sources:
+            store = _open(source)
+            for key in wanted_floats & store.done_keys("float"):
+                if all((store.stage("float", key) / name).is_file() for name in (HEADER, WEIGHTS)):
+                    floats.setdefault(key, store)
+            # what cannot be read is not lent, and is made here.
+            rows, _ = store.read_lines()
+            for key, row in rows.items():
+                if key in wanted_scores and row.get("status") == "done":
+                    scores.setdefault(key, (store, row))
+        return cls(floats, scores)
+
+    def noted(self, plan: Plan) -> Plan:
+        """The plan with what is lent as done."""
+        more = {"float": set(self.floats), "scores": set(self.scores)}
+        done = {stage: {*keys, *more.get(stage, ())} for stage, keys in plan.done.items()}
+        return replace(plan, done=done)
+
+    def take(self, store: Store) -> None:
+        """Copy all of it; a stage is there when its ``done.json`` is, which comes last."""
+        for key, lender in self.floats.items():
+            _copy(lender, store, "float", key)
+        for key, (lender, row) in self.scores.items():
+            if lender.scores(key) is not None and lender.is_done("scores", key):
+                _copy(lender, store, "scores", key)
+                continue
+            # what a run is, and where it lies on the axes, this study says itself.
+            own = {name for name in row if name in KEYS or name.startswith(AXIS)}
+            found = {name: value for name, value in row.items() if name not in own}
+            folder = store.begin("scores", key)
+            write_atomically(folder / ROW, canonical(found).encode())
+            told = {name: row.get(name) for name in ("method", "task")}
+            store.finish("scores", key, {**told, "versions": (lender.header() or {}).get("versions")})
+
+
+def _copy(lender: Store, store: Store, stage: str, key: str) -> None:
+    source, folder = lender.stage(stage, key), store.begin(stage, key)
+    for path in source.iterdir():
+        if path.is_file() and path.name not in (DONE, CHECKPOINT):
+            shutil.copyfile(path, folder / path.name)
+    store.finish(stage, key, lender.record(stage, key))
+
+
+def _open(source: Path) -> Store:
+    store = Store(source)
+    if not source.is_dir() or store.header() is None:
+        raise BadInput(
+            "results are lent by the folder of a study, with its study.json and results.jsonl",
+            f"{source} has no study.json",
+            "give the folder that 'qbayes study run --store' wrote",
+        )
+    return store

@@ -5,15 +5,15 @@ again from its checkpoint, or from the start, and ends with the same bits.
 """
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from qbayes.lab.study.plan.network import make_network
 from qbayes.lab.study.plan.plan import Plan
 from qbayes.lab.study.plan.runs import PlannedRun
 from qbayes.lab.study.plan.stages import method_and_budget, quantised_values
-from qbayes.lab.study.plan.tasks import Facts, Tasks
+from qbayes.lab.study.plan.tasks import Facts, Tasks, make_network
 from qbayes.lab.study.spec.sections import FLOAT, fine_tuning_of, is_trained, mixed_of, named, precision_of
 from qbayes.lab.study.store.keys import canonical
 from qbayes.quant.finetune.stacked import cannot_stack_quantised
@@ -28,6 +28,8 @@ MOST = 30
 MOST_ON_A_GPU = 200
 # A stack of fewer gains too little over its overhead (benchmarks/stacked.py).
 FEWEST = 3
+# Runs that are alike, by what they have in common and by key.
+Groups = dict[str, dict[str, Mapping[str, Any]]]
 # Where a step is bound by starting operations, stacking pays; convolutions are bound by arithmetic.
 PAYS = ("mlp",)
 
@@ -35,8 +37,8 @@ PAYS = ("mlp",)
 def stacks_of(plan: Plan, tasks: Tasks, most: int = MOST) -> dict[str, str]:
     """The name of the stack of every key, float or quantised, that has one; ``most`` networks in each."""
     possible = [run for run in plan.runs if run.reason is None]
-    planned = [run for run in possible if _network(run.point.run) in PAYS]
-    return {**_float_stacks(planned, tasks, most), **_quantised_stacks(planned, tasks, most)}
+    planned = [run for run in possible if named(run.point.run["network"], "network", "mlp")[0] in PAYS]
+    return {**_float_stacks(planned, tasks, most), **_stacks_of_quantised(planned, tasks, most)}
 
 
 def stack_job(run: Mapping[str, Any], tasks: Tasks) -> StackJob:
@@ -45,50 +47,43 @@ def stack_job(run: Mapping[str, Any], tasks: Tasks) -> StackJob:
     return StackJob(lambda: make_network(run["network"], task), task, method, budget, run["seed"])
 
 
-def _network(run: Mapping[str, Any]) -> str:
-    return named(run["network"], "network", "mlp")[0]
-
-
 def _float_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
-    groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    groups: Groups = defaultdict(dict)
     for run in planned:
-        if run.keys.start is not None:
-            continue
-        alike = canonical(_alike(run.point.run, tasks.facts(run.point.run["task"])))
-        groups.setdefault(alike, {}).setdefault(run.keys.float, run.point.run)
+        if run.keys.start is None:
+            alike = canonical(_alike(run.point.run, tasks.facts(run.point.run["task"])))
+            groups[alike].setdefault(run.keys.float, run.point.run)
     found: dict[str, str] = {}
     for runs in groups.values():
         if len(runs) >= FEWEST and cannot_stack(stack_job(next(iter(runs.values())), tasks)) is None:
-            found |= _named(dict.fromkeys(runs, 1), most)
+            found |= _name_stacks(dict.fromkeys(runs, 1), most)
     return found
 
 
-def _quantised_stacks(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
+def _stacks_of_quantised(planned: Iterable[PlannedRun], tasks: Tasks, most: int) -> dict[str, str]:
     """Of one precision each, so that a bit-width that is added later adds stacks and changes none.
 
     Only where there are too few networks of one precision are bit-widths trained together.
     """
-    groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    groups: Groups = defaultdict(dict)
     shapes = _Shapes(tasks)
     for planned_run in planned:
         run, key = planned_run.point.run, planned_run.keys.quantised
         # where each posterior has bits of its own for every layer, no two have the same grids.
         if key is not None and is_trained(run["quantize"]) and mixed_of(run["quantize"]) is None:
-            groups.setdefault(_alike_quantised(run, shapes, with_bits=True), {}).setdefault(key, run)
-    wider: dict[str, dict[str, Mapping[str, Any]]] = {}
+            groups[_alike_quantised(run, shapes, with_bits=True)].setdefault(key, run)
+    wider: Groups = defaultdict(dict)
     for alike, runs in groups.items():
         first = next(iter(runs.values()))
         enough = len(runs) * _members(first, tasks) >= FEWEST
-        wider.setdefault(alike if enough else _alike_quantised(first, shapes, with_bits=False), {}).update(
-            runs
-        )
+        wider[alike if enough else _alike_quantised(first, shapes, with_bits=False)] |= runs
     found: dict[str, str] = {}
     trouble: dict[str, str | None] = {}
     for runs in wider.values():
         first = next(iter(runs.values()))
         members = _members(first, tasks)
         if len(runs) * members >= FEWEST and _can_be_tuned(first, shapes, trouble):
-            found |= _named(dict.fromkeys(runs, members), most)
+            found |= _name_stacks(dict.fromkeys(runs, members), most)
     return found
 
 
@@ -131,7 +126,7 @@ def _alike_quantised(run: Mapping[str, Any], shapes: "_Shapes", *, with_bits: bo
     assert run["precision"] != FLOAT
     precision = precision_of(run["precision"])
     values = quantised_values(run, shapes.tasks.facts(run["task"]))
-    values |= {"precision": (precision if with_bits else _mixed(precision)).to_json()}
+    values |= {"precision": (precision if with_bits else _without_bits(precision)).to_json()}
     values.pop("seed")
     return canonical({**shapes.alike(run), "quantize": values})
 
@@ -152,14 +147,13 @@ class _Shapes:
         if how not in self._known:
             job = stack_job(run, self.tasks)
             # of a budget that all share: the module alone, and the rows, are to tell them apart.
-            self._known[how] = key_of(
-                module_of(job), job.task, Budget(), named(run["method"], "method", "mcd")[0]
-            )
+            method, _ = named(run["method"], "method", "mcd")
+            self._known[how] = key_of(module_of(job), job.task, Budget(), method)
         given = {name: alike[name] for name in ("network", "kind", "rows", "inputs", "threads")}
         return {**given, "shape": self._known[how], "members": _members(run, self.tasks)}
 
 
-def _mixed(precision: Precision) -> Precision:
+def _without_bits(precision: Precision) -> Precision:
     """One value for all precisions whose networks may be trained together."""
     rules = [QUANTIZERS[getattr(precision, name)] for name in RANGES]
     if all(rule.learned or not rule.needs_bits for rule in rules):
@@ -167,7 +161,7 @@ def _mixed(precision: Precision) -> Precision:
     return precision
 
 
-def _named(networks: Mapping[str, int], most: int) -> dict[str, str]:
+def _name_stacks(networks: Mapping[str, int], most: int) -> dict[str, str]:
     """The stack of each key, which brings so many networks: as few as possible, as equal as possible."""
     keys = list(networks)
     count = -(-len(keys) // max(1, most // max(networks.values())))

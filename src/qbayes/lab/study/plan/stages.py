@@ -5,13 +5,12 @@ sorted), the data's fingerprint, the key of the stage before, and the stage's ve
 share one float training, and a changed default is another key, not a stale result.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from qbayes.errors import BadInput
-from qbayes.lab.study.plan.network import check_network
-from qbayes.lab.study.plan.tasks import CONFUSION, Facts, Tasks
+from qbayes.lab.study.plan.tasks import CONFUSION, Facts, Tasks, check_network
 from qbayes.lab.study.spec.sections import (
     EVALUATE,
     FINETUNED,
@@ -72,26 +71,24 @@ class Resolver:
             return Keys(float_key, None, None, self._scores(float_key, evaluate, run), start)
         # the seed and the threads are those of the float key.
         parts = ("quantised", float_key, self._text(run["precision"]), self._text(run["quantize"]))
-        if parts not in self._hashed:
-            values = quantised_values(run, self._tasks.facts(run["task"]))
-            self._hashed[parts] = digest("quantised", {"float": float_key, **values})
-        quantised = self._hashed[parts]
+        quantised = self._once(
+            parts, lambda: {"float": float_key, **quantised_values(run, self._tasks.facts(run["task"]))}
+        )
         if is_control(run["precision"]):
             return Keys(float_key, quantised, None, self._scores(quantised, evaluate, run), start)
-        program = self._once(("program", quantised), {"quantised": quantised})
+        program = self._once(("program", quantised), lambda: {"quantised": quantised})
         return Keys(float_key, quantised, program, self._scores(program, evaluate, run), start)
 
     def _float(self, run: Mapping[str, Any]) -> str:
         names = ("task", "network", "method", "training", "seed", "threads")
-        parts = ("float", *(self._text(run[name]) for name in names))
-        if parts not in self._hashed:
-            before = start_of(run)
+
+        def values() -> dict[str, Any]:
+            before, facts = start_of(run), self._tasks.facts(run["task"])
             start = {} if before is None else {START: self._float(before)}
-            facts = self._tasks.facts(run["task"])
             self._check_network(run, facts)
-            values = float_values(run, facts)
-            self._hashed[parts] = digest("float", {**values, **start})
-        return self._hashed[parts]
+            return {**float_values(run, facts), **start}
+
+        return self._once(("float", *(self._text(run[name]) for name in names)), values)
 
     def _check_network(self, run: Mapping[str, Any], facts: Facts) -> None:
         parts = ("network", self._text(run["network"]), facts.kind, str((facts.input_shape, facts.outputs)))
@@ -100,16 +97,17 @@ class Resolver:
             self._hashed[parts] = ""
 
     def _scores(self, of: str, evaluate: str, run: Mapping[str, Any]) -> str:
-        parts = ("scores", of, evaluate)
-        if parts not in self._hashed:
-            values = evaluate_values(run)
-            _check_rows(values, self._tasks.facts(run["task"]))
-            self._hashed[parts] = digest("scores", {"of": of, "evaluate": values})
-        return self._hashed[parts]
+        def values() -> dict[str, Any]:
+            evaluated = evaluate_values(run)
+            _check_rows(evaluated, self._tasks.facts(run["task"]))
+            return {"of": of, "evaluate": evaluated}
 
-    def _once(self, parts: tuple[str, ...], values: Mapping[str, Any]) -> str:
+        return self._once(("scores", of, evaluate), values)
+
+    def _once(self, parts: tuple[str, ...], values: Callable[[], Mapping[str, Any]]) -> str:
+        """The key of a stage, which ``parts`` begin with; its values are resolved at the first call alone."""
         if parts not in self._hashed:
-            self._hashed[parts] = digest(parts[0], values)
+            self._hashed[parts] = digest(parts[0], values())
         return self._hashed[parts]
 
     def _text(self, value: Any) -> str:
@@ -137,8 +135,8 @@ def method_and_budget(run: Mapping[str, Any], facts: Facts) -> tuple[Method, Bud
     """As ``qb.recipe``: the method's preset for the task, and what the run says instead."""
     name, options = named(run["method"], "method", "mcd")
     values = METHODS[name].preset(options.pop("preset", "default"), facts.name, facts.kind)
-    said = {name: value for name, value in run["training"].items() if name not in OF_THE_START}
-    budget = Budget.from_options(values.budget, **said).for_rows(facts.train_rows)
+    settings = {name: value for name, value in run["training"].items() if name not in OF_THE_START}
+    budget = Budget.from_options(values.budget, **settings).for_rows(facts.train_rows)
     budget = resolve_arithmetic(budget, facts.device, facts.input_shape)
     return make_method(name, **{**values.method, **options}), budget
 

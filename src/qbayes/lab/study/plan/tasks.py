@@ -1,4 +1,4 @@
-"""The tasks of a study: loaded once, and what planning needs of each."""
+"""The tasks of a study, loaded once; what planning needs of each; and the networks that are made for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,16 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from qbayes.device import choose_device
+from qbayes.errors import BadInput
 from qbayes.lab.study.spec.sections import named
 from qbayes.lab.study.store.keys import canonical
+from qbayes.networks import build_network, is_own
+from qbayes.posterior.storage.outline import within
 from qbayes.tasks import Task, load_task
 from qbayes.tasks.arrays import Kind
-from qbayes.training.networks import outputs_of
+from qbayes.training.networks import network, outputs_of
 
 CONFUSION = "confusion"
 _AT_ONCE = 1 << 16
+# parameters, buffers and modules of a network; bytes of its weights.
+_MOST_PARTS, _MOST_BYTES = 3_000, 1 << 33
 
 
 @dataclass(frozen=True)
@@ -77,3 +83,32 @@ def _rows_of(task: Task) -> dict[str, int]:
     if task.confusion_name is not None:
         found[CONFUSION] = sum(map(len, task.confusion_batches(_AT_ONCE)))
     return found
+
+
+def make_network(section: Any, task: Task) -> nn.Module:
+    name, options = _read(section)
+    return network(name, task, **options)
+
+
+def check_network(section: Any, facts: Facts) -> None:
+    """Raise unless a network of ours can be made for such a task: on ``meta``, where it takes no memory."""
+    name, options = _read(section)
+    if is_own(name):
+        return
+    try:
+        with within(_MOST_PARTS, _MOST_BYTES), torch.device("meta"):
+            build_network(name, facts.input_shape, facts.outputs, facts.kind, **options)
+    except BadInput:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise BadInput(
+            f"the network '{name}' must be one that can be made",
+            f"{type(error).__name__}: {reason}",
+            "mend its options",
+        ) from None
+
+
+def _read(section: Any) -> tuple[str, Mapping[str, Any]]:
+    name, options = named(section, "network", "lenet")
+    return name, {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}

@@ -17,6 +17,7 @@ once more inside a table, for what several of its rows share::
 import itertools
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,9 @@ MOST_RUNS = 100_000
 _MOST_AXES = 20
 _MANY = 10**18
 
+# what a value is called on its axis, and what it puts into the run.
+_Choice = tuple[Mapping[str, Any], Mapping[str, Any]]
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -54,7 +58,7 @@ class Axis:
     """
 
     path: str
-    choices: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...]
+    choices: tuple[_Choice, ...]
     key: str = ""
 
 
@@ -68,7 +72,7 @@ class Point:
 
 def read_axes(given: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Axis, ...]:
     """The axes as written under ``[axes]``; every value is checked in the run it makes."""
-    written = list(_flat(given))
+    written = list(_flatten(given))
     # before a list is made of any of them.
     _check_count(len(written), math.prod(max(1, _count(path, values)) for path, values in written))
     axes: list[Axis] = []
@@ -81,11 +85,11 @@ def read_axes(given: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Axis, .
     return tuple(axes)
 
 
-def _flat(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(given: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """``method.rate = […]`` is a table in a table to TOML."""
     for key, value in given.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}.")
+            yield from _flatten(value, f"{before}{key}.")
         else:
             yield f"{before}{key}", value
 
@@ -105,23 +109,15 @@ def _check_count(axes: int, spanned: int) -> None:
 
 def _count(path: str, values: Any) -> int:
     """How many choices the values of an axis stand for."""
-    if not isinstance(values, list):
-        return 1
-    return sum(_stands_for(path, value) for value in values)
+    return sum(_stands_for(path, value) for value in values) if isinstance(values, list) else 1
 
 
 def _stands_for(path: str, value: Any) -> int:
+    if not isinstance(value, Mapping):
+        return 1
     if _JOINED not in path:
-        return _expands_to(path, value)
-    if not isinstance(value, Mapping):
-        return 1
-    return math.prod(sum(_stands_for(part, one) for one in _listed(held)) for part, held in value.items())
-
-
-def _expands_to(section: str, value: Any) -> int:
-    if not isinstance(value, Mapping):
-        return 1
-    return math.prod(len(_options(section, key, value)) for key in value)
+        return math.prod(len(_options(path, key, value)) for key in value)
+    return math.prod(sum(_stands_for(part, one) for one in _as_list(held)) for part, held in value.items())
 
 
 def _axis(path: str, values: Any, run: Mapping[str, Any]) -> Axis:
@@ -129,17 +125,17 @@ def _axis(path: str, values: Any, run: Mapping[str, Any]) -> Axis:
         raise BadInput("an axis must be a list of values", f"{values!r}", "for example seed = [0, 1, 2]")
     sections = _parts(path)
     if len(sections) > 1:
-        return Axis(path, _called([one for value in values for one in _joined(sections, value, run)]))
+        return Axis(path, _name_choices([one for value in values for one in _join(sections, value, run)]))
     section, _, key = path.partition(".")
     if section not in SECTIONS:
         raise BadInput("an axis must name a key of [run]", f"'{path}'", nearest(section, SECTIONS))
     if key:
         _check_key(section, key, run)
         for value in values:
-            _changed(run, section, {key: value})
-        return Axis(path, tuple(({path: _shown(value)}, {section: value}) for value in values), key)
-    expanded = [one for value in values for one in _expanded(section, value)]
-    return Axis(path, _called([({section: one}, _changed(run, section, one)) for one in expanded]))
+            _change(run, section, {key: value})
+        return Axis(path, tuple(({path: _plain(value)}, {section: value}) for value in values), key)
+    expanded = [one for value in values for one in _expand(section, value)]
+    return Axis(path, _name_choices([({section: one}, _change(run, section, one)) for one in expanded]))
 
 
 def _check_key(section: str, key: str, run: Mapping[str, Any]) -> None:
@@ -155,9 +151,7 @@ def _check_key(section: str, key: str, run: Mapping[str, Any]) -> None:
         raise BadInput(f"{section} must have keys to vary one", f"{section} = {held!r}", f"vary {section}")
 
 
-def _joined(
-    sections: list[str], value: Any, run: Mapping[str, Any]
-) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def _join(sections: list[str], value: Any, run: Mapping[str, Any]) -> Iterator[_Choice]:
     """Sections that vary together."""
     unknown = [section for section in sections if section not in SECTIONS]
     if unknown:
@@ -167,7 +161,7 @@ def _joined(
     for given in _together(sections, value):
         changed: dict[str, Any] = {}
         for section, one in given.items():
-            changed |= _changed(run, section, one)
+            changed |= _change(run, section, one)
         yield given, changed
 
 
@@ -182,11 +176,11 @@ def _together(sections: list[str], value: Any) -> Iterator[dict[str, Any]]:
         )
     options: list[list[dict[str, Any]]] = []
     for key in sorted(value, key=lambda key: sections.index(_parts(key)[0])):
-        held = _listed(value[key])
+        held = _as_list(value[key])
         if len(parts := _parts(key)) > 1:
             options.append([one for table in held for one in _together(parts, table)])
         else:
-            options.append([{parts[0]: one} for each in held for one in _expanded(parts[0], each)])
+            options.append([{parts[0]: one} for each in held for one in _expand(parts[0], each)])
     for chosen in itertools.product(*options):
         merged = {section: one for part in chosen for section, one in part.items()}
         yield {section: merged[section] for section in sections}
@@ -196,19 +190,17 @@ def _parts(path: str) -> list[str]:
     return [part.strip() for part in path.split(_JOINED)]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _expanded(section: str, value: Any) -> Iterator[Any]:
+def _expand(section: str, value: Any) -> Iterator[Any]:
     """The product over the lists in a table; a key whose values are lists varies over a list of lists."""
     if not isinstance(value, Mapping):
         yield value
         return
-    keys = list(value)
-    options = [_options(section, key, value) for key in keys]
-    for chosen in itertools.product(*options):
-        yield dict(zip(keys, chosen, strict=True))
+    for chosen in itertools.product(*(_options(section, key, value) for key in value)):
+        yield dict(zip(value, chosen, strict=True))
 
 
 def _options(section: str, key: str, value: Mapping[str, Any]) -> list[Any]:
@@ -228,40 +220,33 @@ def _holds_lists(section: str, key: str, value: Mapping[str, Any]) -> bool:
     return key in _LISTS.get(section, frozenset())
 
 
-def _changed(run: Mapping[str, Any], section: str, value: Any) -> dict[str, Any]:
+def _change(run: Mapping[str, Any], section: str, value: Any) -> dict[str, Any]:
     """The section with ``value`` in it, checked: merged into a table, or in place of another name."""
-    held = run[section]
-    if isinstance(value, Mapping):
-        base = {"name": held} if isinstance(held, str) and section in NAMED else held
-        renamed = section in NAMED and value.get("name", _name(base)) != _name(base)
-        # the control has the bits of no layer: it takes the place of a precision, and the other way round.
-        other = section == "precision" and is_control(value) != is_control(base)
-        merged = dict(value) if renamed or other or not isinstance(base, Mapping) else {**base, **value}
-    else:
-        merged = value
+    merged = _merge(run[section], section, value) if isinstance(value, Mapping) else value
     check_section(section, merged)
     return {section: merged}
 
 
-def _name(section: Any) -> Any:
-    return section.get("name") if isinstance(section, Mapping) else section
+def _merge(held: Any, section: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    base = _as_table(held) if section in NAMED else held
+    if not isinstance(base, Mapping):
+        return dict(value)
+    renamed = section in NAMED and value.get("name", base.get("name")) != base.get("name")
+    # the control has the bits of no layer: it takes the place of a precision, and the other way round.
+    other = section == "precision" and is_control(value) != is_control(base)
+    return dict(value) if renamed or other else {**base, **value}
 
 
-_Choice = tuple[Mapping[str, Any], Mapping[str, Any]]
-
-
-def _called(choices: list[_Choice]) -> tuple[_Choice, ...]:
+def _name_choices(choices: list[_Choice]) -> tuple[_Choice, ...]:
     """Each choice by its name or bits, and by its other keys where those vary under one name.
 
     What a method always has, such as a budget of its own, is no place on an axis.
     """
     places = [_place(given) for given, _ in choices]
-    values: dict[tuple[object, ...], set[str]] = {}
+    values: dict[tuple[object, ...], set[str]] = defaultdict(set)
     paths = {path for place in places for path in place}
-    for place in places:
-        for path in paths:
-            under = path, *(place.get(name) for name in NAMED if "." in path)
-            values.setdefault(under, set()).add(json.dumps(place.get(path)))
+    for place, path in itertools.product(places, paths):
+        values[path, *(place.get(name) for name in NAMED if "." in path)].add(json.dumps(place.get(path)))
     varies = {under[0] for under, seen in values.items() if len(seen) > 1}
     kept = [{path: value for path, value in place.items() if path in varies} for place in places]
     return tuple((place, sections) for place, (_, sections) in zip(kept, choices, strict=True))
@@ -271,7 +256,7 @@ def _place(given: Mapping[str, Any]) -> dict[str, Any]:
     place: dict[str, Any] = {}
     for section, value in given.items():
         if not isinstance(value, Mapping):
-            place[section] = _shown(value)
+            place[section] = _plain(value)
             continue
         rest = dict(value)
         if section in NAMED and "name" in rest:
@@ -279,7 +264,7 @@ def _place(given: Mapping[str, Any]) -> dict[str, Any]:
         if section == "precision":
             place[section] = label_of(value)
             rest = {key: one for key, one in rest.items() if key not in ("weight", "activation")}
-        place |= {f"{section}.{key}": _shown(one) for key, one in rest.items()}
+        place |= {f"{section}.{key}": _plain(one) for key, one in rest.items()}
     return place
 
 
@@ -311,6 +296,6 @@ def _as_table(section: Any) -> Mapping[str, Any]:
     return {"name": section} if isinstance(section, str) else section
 
 
-def _shown(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     plain = isinstance(value, str | int | float | bool)
     return value if plain else json.dumps(value, sort_keys=True, ensure_ascii=False)

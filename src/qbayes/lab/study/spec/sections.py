@@ -1,7 +1,8 @@
 """The sections of a run, ``[run.method]`` and the like: which keys each may hold, and what they mean.
 
 A section is plain JSON here. ``check_section`` refuses what the verbs would refuse, before anything runs; the
-functions below it turn sections into the values that the verbs take.
+functions below it turn sections into the values that the verbs take. ``choose`` says by what, and among which
+values, held-out rows choose.
 """
 
 import inspect
@@ -10,7 +11,6 @@ from typing import Any
 
 from qbayes.errors import BadInput, unknown_name
 from qbayes.integer.backends.base import BACKENDS
-from qbayes.lab.study.spec.choose_section import CHOOSE, check_choose
 from qbayes.methods import METHODS, make_method
 from qbayes.methods.base import DEFAULT
 from qbayes.metrics.choice import check_count
@@ -25,6 +25,14 @@ from qbayes.tasks import DATASETS
 from qbayes.tasks.dataset import check_options, find_dataset
 from qbayes.training.budget import Budget
 
+CHOOSE, BY, VALIDATION = "choose", "by", "validation"
+OF_CHOICE = ("method", "training")
+# lower is better in all of them; the first is the default.
+SCORES_OF: Mapping[str, tuple[str, ...]] = {
+    "regression": ("nll", "rmse", "crps"),
+    "classification": ("nll", "error", "brier"),
+}
+MOST_CANDIDATES = 100
 Section = Mapping[str, Any]
 FLOAT = "float"
 # the control: a float network with the fine-tuning that belongs to a precision, {finetuned = "W4A4"}.
@@ -60,6 +68,43 @@ _OPTIONS_OF_NPZ = ("kind", "validation", "seed", "standardize", "labels", "input
 _NOT_OPTIONS = ("input_shape", "outputs", "kind")
 
 
+def check_choose(value: Any) -> None:
+    """Raise unless ``value`` can stand under ``[run]`` as ``choose``.
+
+    [run] may say how is chosen, and the axes among what: how many candidates there are, and what a method
+    takes, is checked where the runs are planned.
+    """
+    given = _table(value, CHOOSE)
+    for key in given:
+        if key not in (BY, VALIDATION, *OF_CHOICE):
+            raise unknown_name("key of choose", key, (BY, VALIDATION, *OF_CHOICE))
+    scores = sorted({score for known in SCORES_OF.values() for score in known})
+    if BY in given and given[BY] not in scores:
+        raise unknown_name("score to choose by", str(given[BY]), scores)
+    share = given.get(VALIDATION, 0.1)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise BadInput(
+            "choose: validation must be a share of the training rows, above 0 and below 1",
+            f"{share!r}",
+            "write validation = 0.1",
+        )
+    for section in OF_CHOICE:
+        for key, values in _table(given.get(section, {}), f"{CHOOSE}.{section}").items():
+            where = f"{CHOOSE}.{section}.{key}"
+            if key == "name":
+                raise BadInput("a choice must stay with the run's method", where, "vary method in [axes]")
+            if not isinstance(values, list) or not values:
+                raise BadInput(
+                    f"{where} must be a list of values", f"{values!r}", f"write {key} = [0.1, 0.2]"
+                )
+
+
+def _table(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{name} must be a table", f"{value!r}", f"write {name} = {{…}}")
+    return value
+
+
 def check_section(name: str, value: Any) -> None:
     """Raise BadInput unless ``value`` can stand under ``[run]`` as ``name``."""
     if name not in SECTIONS:
@@ -78,11 +123,10 @@ def _check_task(value: Any) -> None:
 
 def _check_network(value: Any) -> None:
     name, options = named(value, "network", "lenet")
-    if ":" not in name:
-        known = network_options(name)
-        for option in options:
-            if option not in known:
-                raise unknown_name(f"option of the network {name}", option, known)
+    known = options if ":" in name else network_options(name)
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of the network {name}", option, known)
 
 
 def network_options(name: str) -> dict[str, inspect.Parameter]:

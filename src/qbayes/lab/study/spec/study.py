@@ -1,18 +1,37 @@
-"""A study as it is written: TOML with ``[study]``, one complete ``[run]``, and the ``[axes]`` that vary."""
+"""A study as it is written: TOML with ``[study]``, one complete ``[run]``, and the ``[axes]`` that vary.
 
+It is written with plain values of sane sizes, and has a name that a folder can have. All of it is looked at
+before a single run is made of it.
+"""
+
+import math
+import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from qbayes.errors import BadFile, BadInput, nearest
+from qbayes.errors import BadFile, BadInput, nearest, unknown_name
 from qbayes.lab.study.spec.grid import Axis, Point, points, read_axes
 from qbayes.lab.study.spec.sections import DEFAULTS, NEEDED, SECTIONS, check_section
-from qbayes.lab.study.spec.values import LARGEST_TEXT, check_dots, check_name, check_plain, check_text
 
+# characters; the longest study that comes with qbayes has 5,000.
+LARGEST_TEXT = 1 << 17
+_LONGEST_STRING = 10_000
+_LONGEST_NAME = 100
+_DEEPEST = 16
+_LARGEST_NUMBER = 1 << 63
+# Python's reader takes time that grows with the square of the parts of a dotted key. (Parts have a length
+# here, and begin where no part ends: looking for them must not take such time either.)
+_PART = r"""(?:(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.){0,200}+"|'[^'\n]{0,200}+')"""
+_MANY_PARTS = re.compile(rf"(?:{_PART}[ \t]*+\.[ \t]*+){{{_DEEPEST}}}")
 _PARTS = ("study", "run", "axes")
 _HEADER = ("name", "question", "cost", "expect")
+# in a wheel they lie inside the package, in a checkout beside its sources.
+_PLACES = (Path(str(files("qbayes"))) / "studies", Path(__file__).parents[5] / "studies")
 
 
 @dataclass(frozen=True)
@@ -125,9 +144,9 @@ class Study:
             BadInput: A key is unknown or missing, or a value is out of range.
         """
         check_plain(content)
-        _known("the file", content, _PARTS)
+        _check_known("the file", content, _PARTS)
         header = _tables(content, "study")
-        _known("[study]", header, _HEADER)
+        _check_known("[study]", header, _HEADER)
         for key, value in header.items():
             if not isinstance(value, str) or not value.strip():
                 raise BadInput(f"[study] {key} must be text", f"{value!r}", f'write {key} = "…"')
@@ -136,9 +155,8 @@ class Study:
         run = _tables(content, "run")
         if not run:
             raise BadInput("a study must have a [run]", f"only {', '.join(content) or 'nothing'}", _EXAMPLE)
-        _known("[run]", run, tuple(SECTIONS))
-        absent = [key for key in NEEDED if key not in run]
-        if absent:
+        _check_known("[run]", run, tuple(SECTIONS))
+        if absent := [key for key in NEEDED if key not in run]:
             raise BadInput(f"[run] must have {', '.join(NEEDED)}", f"no {' and no '.join(absent)}", _EXAMPLE)
         for key, value in run.items():
             try:
@@ -160,7 +178,101 @@ def _tables(content: Mapping[str, Any], part: str) -> Mapping[str, Any]:
     return found
 
 
-def _known(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_known(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
             raise BadInput(f"{where} must hold known keys only", f"'{key}'", nearest(key, known))
+
+
+def builtin_studies() -> dict[str, Path]:
+    """The file of every study that is there."""
+    return {path.stem: path for place in _PLACES if place.is_dir() for path in sorted(place.glob("*.toml"))}
+
+
+def study_file(name: str | Path) -> Path:
+    """A path as it is; a bare name is one of the shipped studies."""
+    path = Path(name)
+    if path.suffix or len(path.parts) != 1 or os.path.exists(path):
+        return path
+    known = builtin_studies()
+    if path.name not in known:
+        raise unknown_name("study", path.name, known)
+    return known[path.name]
+
+
+def check_dots(text: str) -> None:
+    """Raise where a key is nested too deeply to be read."""
+    found = _MANY_PARTS.search(text)
+    if found is not None:
+        raise BadInput(
+            f"a key of a study must have at most {_DEEPEST} parts",
+            f"'{found[0][:60]}…'",
+            "keys are as short as method.rate; in texts, leave a blank behind each dot",
+        )
+
+
+def check_plain(content: Mapping[str, Any]) -> None:
+    """Raise unless a study holds numbers, words, switches, lists and tables only, none of them huge."""
+    left: list[tuple[str, Any, int]] = [("", content, 0)]
+    while left:
+        where, value, depth = left.pop()
+        if depth > _DEEPEST:
+            raise BadInput(
+                f"a study must be nested at most {_DEEPEST} deep", f"more at {where}", "write it flat"
+            )
+        if isinstance(value, Mapping | list | tuple):
+            left += [(place, inner, depth + 1) for place, inner in _inside(where, value)]
+        else:
+            _check_value(where, value)
+
+
+def _inside(where: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield from ((where, inner) for inner in value)
+        return
+    for key, inner in value.items():
+        _check_value("a key", key)
+        yield f"{where}.{key}".lstrip(".")[:_LONGEST_NAME], inner
+
+
+def _check_value(where: str, value: Any) -> None:
+    if isinstance(value, str):
+        if len(value) > _LONGEST_STRING:
+            got = f"{len(value):,} at {where}: '{value[:40]}…'"
+            raise BadInput(f"a text must have at most {_LONGEST_STRING:,} characters", got, "shorten it")
+    elif isinstance(value, int):
+        if abs(value) >= _LARGEST_NUMBER:
+            raise BadInput("a whole number must be below 2^63", f"another at {where}", "give a smaller one")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadInput("a number must be finite", f"{value} at {where}", "give one that is")
+    elif value is not None:
+        raise BadInput(
+            "a study must be of numbers, texts, true and false, lists and tables",
+            f"{type(value).__name__} {value} at {where}",
+            "put a date in quotes, or leave it out",
+        )
+
+
+def check_text(where: str, text: str) -> None:
+    """Raise where a terminal would take characters for commands."""
+    strange = [letter for letter in text if not letter.isprintable() and letter not in "\n\t"]
+    if strange:
+        raise BadInput(f"{where} must be printable", f"{strange[0]!r} in it", "leave such characters out")
+
+
+def check_name(name: str) -> None:
+    """Raise unless a study's name can be that of the folder of its results, below ``runs``."""
+    apart = any(letter in name for letter in "/\\")
+    if not name.strip() or apart or name in (".", "..") or not name.isprintable():
+        raise BadInput(
+            "the name of a study must be that of a folder: letters, digits, blanks, '-', '_', '.'",
+            f"{name[:_LONGEST_NAME]!r}",
+            "write another name under [study]; --store chooses where the results go",
+        )
+    if len(name.encode()) > _LONGEST_NAME:
+        raise BadInput(
+            f"the name of a study must take at most {_LONGEST_NAME} bytes",
+            f"{len(name.encode()):,}: '{name[:40]}…'",
+            "write a shorter name under [study]",
+        )

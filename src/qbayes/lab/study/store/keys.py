@@ -26,12 +26,12 @@ def canonical(value: Any) -> str:
 
 
 def digest(stage: str, values: Mapping[str, Any]) -> str:
-    text = canonical({"stage": stage, "version": VERSIONS[stage], **_spelled(values)})
+    text = canonical({"stage": stage, "version": VERSIONS[stage], **_spell(values)})
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def _spelled(value: Any) -> Any:
+def _spell(value: Any) -> Any:
     """The value with the names of options as keys spell them."""
     if isinstance(value, Mapping):
-        return {_SPELLED.get(name, name): _spelled(inner) for name, inner in value.items()}
-    return [_spelled(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {_SPELLED.get(name, name): _spell(inner) for name, inner in value.items()}
+    return [_spell(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -20,7 +20,7 @@ def held(path: Path) -> Iterator[None]:
     """Hold the lock ``path``, which names the process that has it."""
     with path.open("a+") as file:
         deadline = time.monotonic() + _PATIENCE
-        while not _taken(file):
+        while not _take(file):
             if time.monotonic() > deadline:
                 file.seek(0)
                 raise BadInput(
@@ -35,7 +35,7 @@ def held(path: Path) -> Iterator[None]:
         yield
 
 
-def _taken(file: TextIO) -> bool:
+def _take(file: TextIO) -> bool:
     import fcntl  # not on every system, and only a run needs it
 
     try:

@@ -56,11 +56,9 @@ def _mend_results(store: Store) -> Iterator[str]:
         before = unread.read_bytes() if unread.exists() else b""
         write_atomically(unread, before + b"".join(bad))
         write_atomically(path, b"".join(line for line in lines if row_of(line) is not None))
-        yield (
-            f"{RESULTS}: {len(bad)} {'line' if len(bad) == 1 else 'lines'} could not be read, and "
-            f"{'is' if len(bad) == 1 else 'are'} written anew from the stages (the old ones are in "
-            f"{LOGS}/{UNREAD})"
-        )
+        lines, are = ("line", "is") if len(bad) == 1 else ("lines", "are")
+        unread = f"{len(bad)} {lines} could not be read, and {are} written anew"
+        yield f"{RESULTS}: {unread} from the stages (the old ones are in {LOGS}/{UNREAD})"
 
 
 def _mend_stages(store: Store) -> Iterator[str]:

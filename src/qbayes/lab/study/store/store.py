@@ -17,7 +17,7 @@ from qbayes.errors import BadFile, BadInput, RunFailed
 from qbayes.lab.study.spec.study import Study
 from qbayes.lab.study.store.keys import STAGES
 from qbayes.lab.study.store.lock import held
-from qbayes.lab.study.store.tables import as_csv, as_parquet
+from qbayes.lab.study.store.table import as_csv, as_parquet
 from qbayes.posterior.storage.save import write_atomically
 from qbayes.provenance import commit, versions
 
@@ -247,15 +247,10 @@ class Store:
     def read_lines(self) -> tuple[dict[str, Row], list[bytes]]:
         """The rows by run, and the lines that are none."""
         path = self.folder / RESULTS
-        found: dict[str, Row] = {}
-        bad: list[bytes] = []
-        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else []:
-            row = row_of(line)
-            if row is None:
-                bad.append(line)
-            else:
-                found[row["run"]] = row
-        return found, bad
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        rows = [row_of(line) for line in lines]
+        bad = [line for line, row in zip(lines, rows, strict=True) if row is None]
+        return {row["run"]: row for row in rows if row is not None}, bad
 
     def append(self, row: Row) -> None:
         line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
@@ -296,19 +291,19 @@ def _only_begun(names: Iterable[str]) -> bool:
 
 def row_of(line: bytes) -> Row | None:
     """The row of a line of results, if it is one."""
-    content = _parsed(line)
+    content = _parse(line)
     return content if content is not None and isinstance(content.get("run"), str) else None
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None where there is no such file, or something else in it."""
     try:
-        return _parsed(path.read_bytes())
+        return _parse(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
+def _parse(text: bytes) -> dict[str, Any] | None:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A study's results as one CSV, read back: a store's ``results.csv``, or a small one that was published.
+"""A study's results as tables: the CSV and Parquet of a store, and a CSV that was published, read back.
 
 A published table begins with lines of JSON behind a ``#``: the study (as in ``study.json``), and what it says
 once instead of in every row. ``{"by": ["precision"], "columns": ["weight"], "rows": [["W8A7", 8], …]}`` gives
@@ -10,17 +10,18 @@ a run without a ``status`` is done.
 """
 
 import csv
+import importlib.util
 import io
 import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from qbayes.errors import BadFile
-from qbayes.metrics.scores import NOT_FINITE
+from qbayes.metrics.scores import NOT_FINITE, with_numbers
 
 Row = dict[str, Any]
 
@@ -102,8 +103,8 @@ def is_table(path: Path) -> bool:
 def read_table(path: Path) -> Table:
     """The rows of a CSV, by run; what is damaged, or no table of results, is refused."""
     comments, body = _parts(path)
-    header, said = _header(path, comments)
-    rows = [_row(path, number, cells, said) for number, cells in _lines(path, body, len(comments), said)]
+    header, shared = _header(path, comments)
+    rows = [_row(path, number, cells, shared) for number, cells in _lines(path, body, len(comments), shared)]
     by_run = {str(row["run"]): row for row in rows}
     if len(by_run) < len(rows):
         raise _bad(path, "a table of results must have one row a run", f"{len(rows) - len(by_run)} twice")
@@ -130,8 +131,8 @@ def _parts(path: Path) -> tuple[list[str], str]:
     try:
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as cause:
-        said = cause.strerror if isinstance(cause, OSError) else cause
-        raise _bad(path, "a table of results must be a readable file of text", str(said)) from cause
+        reason = cause.strerror if isinstance(cause, OSError) else cause
+        raise _bad(path, "a table of results must be a readable file of text", str(reason)) from cause
     if not text.endswith("\n"):
         got = "its last line is cut off" if text else "it is empty"
         raise _bad(path, "a table of results must be whole", got)
@@ -144,20 +145,20 @@ def _parts(path: Path) -> tuple[list[str], str]:
 
 def _header(path: Path, comments: Sequence[str]) -> tuple[Mapping[str, Any] | None, list[Once]]:
     """The study and what is said once; no study for a table without such lines."""
-    header, said = None, []
+    header, shared = None, []
     for number, line in enumerate(comments, start=1):
         try:
             content = json.loads(line)
             if number == 1:
                 header = _study(path, content)
             else:
-                said.append(_once(content))
+                shared.append(_once(content))
         except BadFile:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             must = "lines behind # must be JSON as 'qbayes study export' writes it"
             raise _bad(path, must, f"line {number}: {line[:60]!r}") from cause
-    return header, said
+    return header, shared
 
 
 def _study(path: Path, content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -184,12 +185,12 @@ def _number(column: str, value: Any) -> Any:
     return value
 
 
-def _lines(path: Path, body: str, skipped: int, said: Sequence[Once]) -> Iterator[tuple[int, dict[str, str]]]:
+def _lines(path: Path, body: str, skipped: int, shared: Sequence[Once]) -> Iterator[tuple[int, Row]]:
     """Cells by column that are not empty, with the number of the line on which they end."""
     reader = csv.reader(io.StringIO(body, newline=""), strict=True)
     try:
         names = next(reader, [])
-        _check_columns(path, names, said)
+        _check_columns(path, names, shared)
         for cells in reader:
             number = skipped + reader.line_num
             if len(cells) != len(names):
@@ -201,7 +202,7 @@ def _lines(path: Path, body: str, skipped: int, said: Sequence[Once]) -> Iterato
         raise _bad(path, "a table of results must be CSV", line) from cause
 
 
-def _row(path: Path, number: int, cells: Mapping[str, str], said: Sequence[Once]) -> Row:
+def _row(path: Path, number: int, cells: Mapping[str, str], shared: Sequence[Once]) -> Row:
     row: Row = {}
     for name, text in cells.items():
         try:
@@ -209,7 +210,7 @@ def _row(path: Path, number: int, cells: Mapping[str, str], said: Sequence[Once]
         except ValueError as cause:
             got = f"{text[:40]!r} under '{name}' on line {number}"
             raise _bad(path, "scores and costs in a table of results must be numbers", got) from cause
-    for once in said:
+    for once in shared:
         try:
             once.tell(row)
         except (KeyError, TypeError) as cause:
@@ -224,9 +225,9 @@ def _row(path: Path, number: int, cells: Mapping[str, str], said: Sequence[Once]
     return {**dict.fromkeys(("fold", *nothing)), **row}
 
 
-def _check_columns(path: Path, names: Sequence[str], said: Sequence[Once]) -> None:
+def _check_columns(path: Path, names: Sequence[str], shared: Sequence[Once]) -> None:
     """Also a table without rows must be one of results."""
-    known = [*names, *(name for once in said for name in once.columns)]
+    known = [*names, *(name for once in shared for name in once.columns)]
     missing = [name for name in NEEDED if name not in known]
     if missing:
         must = "a table of results must have the columns of one"
@@ -241,3 +242,40 @@ def _bad(path: Path, must: str, got: str, do: str = _RESTORE) -> BadFile:
 
 
 _FOREIGN = "give the results.csv of a study, or what 'qbayes study export' wrote"
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """The columns in the order of the table: what a run is, where it lies, what was found, and by what."""
+    names = {name for row in rows for name in row}
+    axes = sorted(name for name in names if name.startswith(AXIS))
+    first = [name for name in KNOWN_BEFORE if name in names]
+    last = [name for name in ORIGIN if name in names]
+    return [*first, *axes, *sorted(names - {*first, *axes, *last}), *last]
+
+
+def csv_text(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    """A table as the text of a CSV file; what is None is an empty cell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *lines])
+    return text.getvalue()
+
+
+def as_csv(rows: list[Row]) -> str:
+    names = columns(rows)
+    return csv_text(names, ([row.get(name) for name in names] for row in rows))
+
+
+def as_parquet(rows: list[Row]) -> bytes | None:
+    """None where pandas or pyarrow is not installed (the extra ``report`` brings them)."""
+    if any(importlib.util.find_spec(name) is None for name in ("pandas", "pyarrow")):
+        return None
+    import pandas as pd
+
+    frame = pd.DataFrame([with_numbers(row) for row in rows], columns=columns(rows))
+    # an axis may hold words and numbers: Parquet wants one kind a column.
+    for name in frame.columns:
+        if frame[name].dtype == object:
+            frame[name] = frame[name].map(lambda value: None if value is None else str(value))
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()

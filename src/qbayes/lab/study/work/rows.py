@@ -12,8 +12,8 @@ from safetensors.numpy import load
 
 from qbayes.errors import RunFailed
 from qbayes.lab.study.plan.plan import Plan
+from qbayes.lab.study.plan.runs import why_failed
 from qbayes.lab.study.spec.sections import FLOAT
-from qbayes.lab.study.store.keys import STAGES
 from qbayes.lab.study.store.store import ROWS, Row, Store
 from qbayes.lab.study.store.table import CANDIDATE, float_key
 from qbayes.metrics.row_errors import ROW_ERROR, Details, standard_errors
@@ -72,13 +72,9 @@ class Table:
             if self.store.is_done("scores", key):
                 self.add_done(key)
                 continue
-            held = self.runs[key].keys
-            for stage in STAGES:
-                stage_key = getattr(held, stage)
-                reason = None if stage_key is None else self.store.why_failed(stage, stage_key)
-                if reason is not None:
-                    self.add_failed(key, f"{stage}: {reason}")
-                    break
+            reason = why_failed(self.runs[key], self.store)
+            if reason is not None:
+                self.add_failed(key, reason)
 
     def _add(self, row: Row) -> None:
         if self._rows.get(row["run"]) != row:

@@ -23,10 +23,11 @@ import torch
 
 from qbayes.errors import Interrupted
 from qbayes.lab.study.store.store import StageDamaged, Store, StoreFull, reason_of
-from qbayes.lab.study.work.dispatch import perform
-from qbayes.lab.study.work.protocol import PATIENCE
+from qbayes.lab.study.work.jobs import perform
 from qbayes.lab.study.work.worker_context import Workplace
 
+# seconds that a worker has to stop by itself; then it is left, or killed.
+PATIENCE = 20.0
 # exit codes: the process that gave the jobs is gone; a job raised what nobody foresaw.
 _LEFT_ALONE, _BROKEN = 3, 1
 

@@ -1,6 +1,8 @@
-"""Where the jobs of a study are done: the store, the data and the device of one process."""
+"""Where the jobs of a study are done: store, data and device of one process, and what a stage takes."""
 
+import json
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +14,7 @@ from torch import nn
 from qbayes.device import choose_device
 from qbayes.errors import BadFile, BadInput, Interrupted, QbayesError
 from qbayes.integer.program import Program
-from qbayes.lab.study.plan.network import make_network
-from qbayes.lab.study.plan.tasks import Tasks
+from qbayes.lab.study.plan.tasks import Tasks, make_network
 from qbayes.lab.study.spec.sections import label_of, named
 from qbayes.lab.study.store.store import (
     CHECKPOINT,
@@ -21,14 +22,14 @@ from qbayes.lab.study.store.store import (
     StageDamaged,
     Store,
     StoreFull,
+    read_object,
     reason_of,
     why_full,
 )
-from qbayes.lab.study.work.spent import SECONDS, Spent
 from qbayes.networks import Architecture, is_own
 from qbayes.posterior.network import NetworkPosterior
 from qbayes.posterior.storage.outline import Outlined
-from qbayes.posterior.storage.save import load_posterior, save_posterior
+from qbayes.posterior.storage.save import load_posterior, save_posterior, write_atomically
 from qbayes.posterior.storage.stored import NetworkSource
 from qbayes.posterior.storage.weights_header import Damaged
 from qbayes.provenance import provenance, versions
@@ -37,18 +38,13 @@ from qbayes.quant.lower import lower
 from qbayes.quant.prepare import prepare_again
 from qbayes.training.checkpoint import BadCheckpoint
 
+_FILE = "spent.json"
+SECONDS, CORE_SECONDS = "seconds", "core_seconds"
 PROGRAM = "program.qbayes"
 # what a network or a method may raise on its own: that run fails, the others go on.
 FAILURES = (
-    QbayesError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    MemoryError,
-)
+    QbayesError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryError,
+)  # fmt: skip
 # how torch begins the news of a fault on a GPU, after which no call of this process succeeds there.
 _FAULT = "CUDA error"
 Job = Mapping[str, Any]
@@ -82,9 +78,7 @@ class Workplace:
         spent = Spent(folder / CHECKPOINT)
         record: dict[str, Any] = {}
         try:
-            reason = self._why_failed(
-                lambda: record.update(do(folder)), folder / CHECKPOINT, f"{stage} {key}"
-            )
+            reason = self._why_failed(lambda: record.update(do(folder)), spent.folder, f"{stage} {key}")
         except Interrupted:
             spent.keep()
             raise
@@ -113,24 +107,22 @@ class Workplace:
         results: list[NetworkPosterior | QbayesError] = []
         reason = self._why_failed(lambda: results.extend(train(checkpoint)), checkpoint, name)
         if reason is not None:
-            for key, _ in stages:
-                if not self.store.is_done(stage, key):
-                    self.store.fail(stage, key, reason)
+            for key in (key for key, _ in stages if not self.store.is_done(stage, key)):
+                self.store.fail(stage, key, reason)
             return
         for (key, run), result in zip(stages, results, strict=True):
-            self.attempt(stage, key, lambda folder, run=run, result=result: _kept(folder, run, stage, result))
+            self.attempt(stage, key, lambda folder, run=run, result=result: _keep(folder, run, stage, result))
         then(results)
         shutil.rmtree(checkpoint, ignore_errors=True)
 
     def lower(self, key: str, run: Mapping[str, Any], quantised: Callable[[], NetworkPosterior]) -> bool:
         """The program of a quantised posterior, unless it is there."""
 
-        def lowered(folder: Path) -> Mapping[str, Any]:
+        def write(folder: Path) -> Mapping[str, Any]:
             lower(quantised()).save(folder / PROGRAM)
-            size = (folder / PROGRAM).stat().st_size
-            return {"bytes": size, "method": method_name(run), "task": task_name(run)}
+            return {"bytes": (folder / PROGRAM).stat().st_size, **names_of(run)}
 
-        return self.attempt("program", key, lowered)
+        return self.attempt("program", key, write)
 
     def program(self, key: str) -> Program:
         try:
@@ -150,19 +142,19 @@ class Workplace:
         """What builds the recorded network, if it is the run's: one's own by what the study says alone."""
         name, options = named(run["network"], "network", "lenet")
 
-        def checked(architecture: Mapping[str, Any]) -> Architecture:
+        def check(architecture: Mapping[str, Any]) -> Architecture:
             recorded = Architecture.from_json(architecture)
-            said = {**recorded.options, **Architecture(name, (1,), (1,), options=options).options}
-            if recorded.name != name or dict(recorded.options) != said:
+            wanted = {**recorded.options, **Architecture(name, (1,), (1,), options=options).options}
+            if recorded.name != name or dict(recorded.options) != wanted:
                 got = f"'{recorded.name}' with {dict(recorded.options)}, where the study has '{name}'"
                 raise Damaged("a stage must hold the network of its study", got, "let it be made again")
             return recorded
 
         def own(architecture: Mapping[str, Any]) -> nn.Module:
-            checked(architecture)
+            check(architecture)
             return make_network(run["network"], self.tasks.load(run["task"]))
 
-        return own if is_own(name) else Outlined(lambda architecture: checked(architecture).build())
+        return own if is_own(name) else Outlined(lambda architecture: check(architecture).build())
 
     def _why_failed(self, do: Callable[[], None], checkpoint: Path, what: str) -> str | None:
         """As below; a checkpoint that cannot be gone on from is left, and training starts again."""
@@ -175,12 +167,8 @@ class Workplace:
 
     def record(self) -> dict[str, Any]:
         made = provenance(self.place)
-        return {
-            "device": made["device"],
-            "threads": torch.get_num_threads(),
-            "versions": versions(),
-            **{name: made[name] for name in ("commit", "processor", "instructions")},
-        }
+        told = {name: made[name] for name in ("device", "commit", "processor", "instructions")}
+        return {"threads": torch.get_num_threads(), "versions": versions(), **told}
 
 
 def _failure_of(do: Callable[[], None]) -> str | None:
@@ -200,7 +188,7 @@ def _failure_of(do: Callable[[], None]) -> str | None:
     return None
 
 
-def _kept(
+def _keep(
     folder: Path, run: Mapping[str, Any], stage: str, result: NetworkPosterior | QbayesError
 ) -> Mapping[str, Any]:
     """Write one posterior of a stack, or raise its failure."""
@@ -210,7 +198,12 @@ def _kept(
     provenance = result.provenance
     recorded = provenance if stage == "float" else provenance.get(FINE_TUNED, provenance.get(QUANTISED))
     assert recorded is not None
-    return {"method": method_name(run), "task": task_name(run), "stacked_seconds": recorded["seconds"]}
+    return {**names_of(run), "stacked_seconds": recorded["seconds"]}
+
+
+def names_of(run: Mapping[str, Any]) -> dict[str, str]:
+    """What the record of every stage says of its run."""
+    return {"method": method_name(run), "task": task_name(run)}
 
 
 def method_name(run: Mapping[str, Any]) -> str:
@@ -223,3 +216,31 @@ def task_name(run: Mapping[str, Any]) -> str:
 
 def bits_name(run: Mapping[str, Any]) -> str:
     return label_of(run["precision"])
+
+
+class Spent:
+    """The seconds of a stage from now on, and those that earlier attempts left in ``folder``.
+
+    ``core_seconds`` are those of this process on all of its threads: what others do on the machine is not in
+    them. An attempt that is killed leaves nothing behind.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._path = folder, folder / _FILE
+        found = read_object(self._path) or {}
+        self._before = {name: _number(found.get(name)) for name in (SECONDS, CORE_SECONDS)}
+        self._begun = time.monotonic(), time.process_time()
+
+    def so_far(self) -> dict[str, float]:
+        clocks = time.monotonic(), time.process_time()
+        now = zip((SECONDS, CORE_SECONDS), clocks, self._begun, strict=True)
+        return {name: round(self._before[name] + clock - begun, 3) for name, clock, begun in now}
+
+    def keep(self) -> None:
+        """Leave it for the next attempt."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, json.dumps(self.so_far()).encode())
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
