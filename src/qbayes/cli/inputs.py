@@ -101,8 +101,8 @@ def open_posterior(folder: Path, network: str | None = None, device: str = "cpu"
     """A saved posterior on ``device``; code of the user's is imported only where they name it here."""
     from qbayes.device import choose_device
     from qbayes.networks import REBUILT
-    from qbayes.quant.prepare import prepare_again
     from qbayes.posterior.storage.save import load_posterior
+    from qbayes.quant.prepare import prepare_again
 
     place = choose_device(device)
     source = REBUILT if network is None else _find_network(folder, network)
