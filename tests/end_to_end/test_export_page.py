@@ -16,8 +16,8 @@ import torch
 import needs
 import qbayes as qb
 from end_to_end.pages import Visit, served
-from qbayes.cli.commands.export import read_for_page
-from qbayes.export import make_target
+from qbayes.cli.commands.export import _Reader
+from qbayes.export import TARGETS, make_target
 from qbayes.export.web.runtime_files import is_vendored
 
 needs.package("onnx")
@@ -45,7 +45,7 @@ class Exported:
         self.float = qb.fit(network, task, method, budget, device="cpu", progress=False)
         self.programs = {name: quantised(self.float, task, name) for name in ("W8A8", "W4A4")}
         first, *beside = self.programs.values()
-        read = read_for_page({"examples": 6}, first, None, None)
+        read = TARGETS["web"].read({"examples": 6}, _Reader(first, None, None))
         target = make_target("web", beside=tuple(beside), float_posterior=self.float, **read)
         target.write(first, folder)
 

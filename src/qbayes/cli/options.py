@@ -67,11 +67,35 @@ def with_options_of(kind: type, parameter: str, **help: str) -> Callable[[Comman
         help: Other texts for some of the options, by name.
     """
     known = {name: _parameter(kind, name, one, help.get(name)) for name, one in options_of(kind).items()}
+    return _in_place_of(parameter, known)
+
+
+def with_flags_of_targets(parameter: str) -> Callable[[Command], Command]:
+    """Give a command the options of all export targets.
+
+    Args:
+        parameter: The name of the command's parameter for those that the user gave.
+    """
+    from qbayes.export.base import flags
+
+    known: dict[str, inspect.Parameter] = {}
+    for name, by_target in flags().items():
+        first = next(iter(by_target.values()))
+        text = " ".join(f"{target}: {described.help}" for target, described in by_target.items())
+        option = typer.Option(
+            f"--{name.replace('_', '-')}", help=text, metavar=first.metavar, show_default=False
+        )
+        known[name] = _optional(name, first.kind, option)
+    return _in_place_of(parameter, known)
+
+
+def _in_place_of(parameter: str, known: Mapping[str, inspect.Parameter]) -> Callable[[Command], Command]:
+    """Put these options in the place of one parameter, which gets those that were given."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> None:
-            chosen = {name: value for name in known if (value := given.pop(name, None)) is not None}
+            chosen = {name: value for name in known if (value := given.pop(name, None)) not in (None, [])}
             command(**{parameter: chosen}, **given)
 
         parameters: list[inspect.Parameter] = []
@@ -93,9 +117,10 @@ def _parameter(kind: type, name: str, described: Option, help: str | None) -> in
     choices = ", ".join(described.limit.choices)
     text = (help or described.help) + (f" One of {choices}." if choices else "")
     names = [f"--{flag}/--no-{flag}"] if plain is bool else [f"--{flag}"]
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[plain | None, typer.Option(*names, help=text, show_default=False)],
-    )
+    return _optional(name, plain, typer.Option(*names, help=text, show_default=False))
+
+
+def _optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    """A parameter of the command line that need not be given."""
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

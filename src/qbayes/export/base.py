@@ -7,12 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from qbayes.errors import BadFile, BadInput, nearest
 from qbayes.integer.ops import OPS, Op
 from qbayes.integer.program import Program
+from qbayes.posterior.network import NetworkPosterior
 from qbayes.registry import Registry
+from qbayes.tasks import Task
+
+_FLAG = "flag"
 
 
 @dataclass(frozen=True)
@@ -24,10 +28,61 @@ class Written:
     lines: tuple[str, ...]
 
 
+class Reader(Protocol):
+    """What the command line opens for targets whose options are files, or rows of a task."""
+
+    def program(self, path: Path) -> Program:
+        """A program beside the exported one."""
+        ...
+
+    def float_posterior(self, folder: Path) -> NetworkPosterior:
+        """A saved posterior that is not quantised."""
+        ...
+
+    def task(self) -> Task:
+        """The task that the exported program was made on."""
+        ...
+
+    def span(self, text: str) -> tuple[float, float]:
+        """Two numbers: ``0,255``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What the command line says of a target's option.
+
+    Attributes:
+        help: One sentence.
+        kind: The type of what is written there.
+        metavar: What stands for it in the help; None where its type does.
+    """
+
+    help: str
+    kind: Any
+    metavar: str | None
+
+
+def flag(default: Any, help: str, kind: Any = str, metavar: str | None = None) -> Any:
+    """A field of a target that is an option of the command line, too.
+
+    Args:
+        default: The value where nobody gives one.
+        help: One sentence for the command line.
+        kind: The type of what is written there; ``Target.read`` makes the value of it.
+        metavar: What stands for it in the help; by default its type.
+
+    Returns:
+        The field, typed ``Any``: the annotation beside it says the type.
+    """
+    return dataclasses.field(default=default, metadata={_FLAG: Flag(help, kind, metavar)})
+
+
 class Target(ABC):
     """A form in which programs leave the library.
 
-    A registered target is a frozen dataclass: its fields are what a user may choose.
+    A registered target is a frozen dataclass: its fields are what a user may choose. Those that are a
+    ``flag`` are options of ``qbayes export``.
 
     Example:
         >>> "linear" in make_target("onnx", draws=5).ops()
@@ -40,6 +95,16 @@ class Target(ABC):
     @abstractmethod
     def ops(cls) -> frozenset[str]:
         """The kinds of ops that it can express."""
+
+    @classmethod
+    def read(cls, words: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
+        """The options from what the command line has for them; by default as they are.
+
+        Args:
+            words: What was given, by the name of the option.
+            reader: Opens what the words name.
+        """
+        return dict(words)
 
     @abstractmethod
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
@@ -66,6 +131,16 @@ def make_target(name: str, /, **options: Any) -> Target:
     """The target of that name with these options; refuses options that it does not have."""
     check_options(name, options)
     return TARGETS[name](**options)
+
+
+def flags() -> dict[str, dict[str, Flag]]:
+    """The options of all targets on the command line, by name, and for each the targets that have it."""
+    found: dict[str, dict[str, Flag]] = {}
+    for target in TARGETS:
+        for field in dataclasses.fields(TARGETS[target]):  # pyright: ignore[reportArgumentType]
+            if _FLAG in field.metadata:
+                found.setdefault(field.name, {})[target] = field.metadata[_FLAG]
+    return found
 
 
 def check_options(name: str, options: Iterable[str]) -> None:

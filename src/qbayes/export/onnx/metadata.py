@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from qbayes.errors import BadInput, nearest
+from qbayes.export.base import flag
 from qbayes.export.onnx.noise import noise_sites
 from qbayes.integer.onnx.dialect import DIALECTS, Dialect, dialect_of
 from qbayes.integer.onnx.graph import OPSET
@@ -31,11 +32,11 @@ class Options:
     each, ``files``; ``draws`` then counts those of each file.
     """
 
-    dialect: str = "qoperator"
-    noise: str = "inside"
-    draws: int = 20
-    outputs: tuple[str, ...] = DEFAULT_OUTPUTS
-    members: str = "batch"
+    dialect: str = flag("qoperator", "qoperator (ONNX Runtime, by default) or qdq (OpenVINO).")
+    noise: str = flag("inside", "inside (the graph draws, by default) or inputs (masks and ε are inputs).")
+    draws: int = flag(20, "draws in the graph; 20 by default.", int)
+    outputs: tuple[str, ...] = flag(DEFAULT_OUTPUTS, f"{', '.join(OUTPUTS)}; by commas.")
+    members: str = flag("batch", "batch (all in one file, by default) or files (one file each).")
 
     def __post_init__(self) -> None:
         _check_choice("the dialect", self.dialect, tuple(DIALECTS))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from qbayes.export.base import TARGETS, Target, Written, check_folder, kinds, require_ops, write_folder
+from qbayes.export.base import TARGETS, Target, Written, check_folder, flag, kinds, require_ops, write_folder
 from qbayes.export.c import header, selftest, sizes
 from qbayes.export.c.data import DEFAULT, check_name, rename_prefix
 from qbayes.export.c.emitters import EMITTERS
@@ -35,9 +35,9 @@ class CTarget(Target):
 
     summary: ClassVar[str] = "plain C99 for small devices, bit for bit the reference's answers"
 
-    name: str = DEFAULT
-    flash: str | None = None
-    ram: str | None = None
+    name: str = flag(DEFAULT, "prefix of every function and file.")
+    flash: str | None = flag(None, "most flash that it may take, such as 256k.")
+    ram: str | None = flag(None, "most RAM that it may take, such as 64k.")
 
     @classmethod
     def ops(cls) -> frozenset[str]:

@@ -1,10 +1,11 @@
 """The target ``onnx``: models for ONNX Runtime, OpenVINO and whatever else reads ONNX."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from qbayes.export.base import TARGETS, Target, Written, kinds
+from qbayes.export.base import TARGETS, Reader, Target, Written, kinds
 from qbayes.export.onnx.metadata import Options
 from qbayes.integer.onnx.dialect import QOPERATOR
 from qbayes.integer.program import Program
@@ -30,6 +31,12 @@ class OnnxTarget(Options, Target):
     @classmethod
     def ops(cls) -> frozenset[str]:
         return kinds(QOPERATOR.writers)
+
+    @classmethod
+    def read(cls, words: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
+        if "outputs" not in words:
+            return dict(words)
+        return {**words, "outputs": tuple(part.strip() for part in words["outputs"].split(","))}
 
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         from qbayes.export.onnx import export_onnx

@@ -2,18 +2,31 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from qbayes.errors import BadInput
-from qbayes.export.base import TARGETS, Target, Written, check_folder, kinds, require_ops, write_folder
+from qbayes.export.base import (
+    TARGETS,
+    Reader,
+    Target,
+    Written,
+    check_folder,
+    flag,
+    kinds,
+    require_ops,
+    write_folder,
+)
 from qbayes.integer.onnx.dialect import QOPERATOR
 from qbayes.integer.program import Program
 from qbayes.posterior.network import NetworkPosterior
+from qbayes.tasks import Task
 
 MOST_DRAWS = 200
+# inputs on a page, and those of no class among which they are chosen.
+_MOST_EXAMPLES, _STRANGE = 100, 512
 
 
 @dataclass(frozen=True)
@@ -40,16 +53,38 @@ class WebTarget(Target):
 
     summary: ClassVar[str] = "a page for any browser, with the models and ONNX Runtime Web"
 
-    draws: int = 20
-    beside: tuple[Program, ...] = ()
-    float_posterior: NetworkPosterior | None = None
-    examples: tuple[Example, ...] = ()
-    pixels: tuple[float, float] | None = None
-    runtime: Path | None = None
+    draws: int = flag(20, "draws to begin with; 20 by default.", int)
+    beside: tuple[Program, ...] = flag(
+        (), "a program of other bits to compare with; repeatable.", list[Path], "PROGRAM"
+    )
+    float_posterior: NetworkPosterior | None = flag(
+        None, "the float posterior to compare with.", Path, "FOLDER"
+    )
+    examples: tuple[Example, ...] = flag((), "so many test inputs of the recorded task on the page.", int)
+    pixels: tuple[float, float] | None = flag(
+        None, "raw values of black and white; else the program's range.", metavar="LOW,HIGH"
+    )
+    runtime: Path | None = flag(None, "the folder dist of onnxruntime-web, if it was not vendored.", Path)
 
     @classmethod
     def ops(cls) -> frozenset[str]:
         return kinds(QOPERATOR.writers)
+
+    @classmethod
+    def read(cls, words: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
+        options = dict(words)
+        if "examples" in words:
+            task = reader.task()
+            options["examples"] = tuple(_examples(task, words["examples"]))
+            if "pixels" not in words and task.input_range is not None:
+                options["pixels"] = task.input_range
+        if "pixels" in words:
+            options["pixels"] = reader.span(words["pixels"])
+        if "beside" in words:
+            options["beside"] = tuple(map(reader.program, words["beside"]))
+        if "float_posterior" in words:
+            options["float_posterior"] = reader.float_posterior(words["float_posterior"])
+        return options
 
     def write(self, program: Program, place: Path, *, overwrite: bool = False) -> Written:
         from qbayes.export.web.folder import page_files
@@ -105,3 +140,24 @@ class WebTarget(Target):
                 f"an example must have the {count} numbers of an input", f"{len(example.row)}", "flatten it"
             )
         return {"row": [float(f"{number:.6g}") for number in example.row], "answer": example.answer}
+
+
+def _examples(task: Task, count: int) -> Iterator[Example]:
+    """The first test inputs with their answers; of inputs that belong to no class a quarter as many."""
+    if not 1 <= count <= _MOST_EXAMPLES:
+        raise BadInput(f"--examples must be from 1 to {_MOST_EXAMPLES}", f"{count}", "for example 12")
+    x, y = next(iter(task.batches("test", count)))
+    for row, answer in zip(x, y, strict=True):
+        yield Example(row.flatten().tolist(), _answer(task, answer))
+    if task.confusion_name is not None:
+        strange = next(iter(task.confusion_batches(_STRANGE)))
+        few = max(1, count // 4)
+        # neighbours are often patches of one photograph: these are far apart.
+        for at in range(few):
+            yield Example(strange[(2 * at + 1) * len(strange) // (2 * few)].flatten().tolist(), "no class")
+
+
+def _answer(task: Task, answer: Any) -> str:
+    if task.kind == "classification":
+        return str(task.signature.labels[int(answer)])
+    return f"{float(answer.flatten()[0]):.4g}"
