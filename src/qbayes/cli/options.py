@@ -15,12 +15,12 @@ Model = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Folder of a float or quantised posterior, or a .qbayes file.")
 ]
 TaskSet = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the task: split=3.")]
-Preset = Annotated[str, typer.Option(help="Where options not given come from: default or paper.")]
+Preset = Annotated[str, typer.Option(help="Recipe for the options that are not given: default or paper.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the data sets (else QBAYES_DATA).")]
 OwnNetwork = Annotated[
     str | None, typer.Option(help="package.module:factory of a network of your own; it is imported.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
+Device = Annotated[str, typer.Option(help="Device to run on: auto, cpu, cuda, …")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same bits.")]
 NoiseSeed = Annotated[int, typer.Option(help="Key of the noise.")]
 Draws = Annotated[int, typer.Option(help="Draws from the posterior.")]
@@ -31,7 +31,7 @@ BackendName = Annotated[
     ),
 ]
 
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the folder.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in the folder.")]
 OverwriteFolder = Annotated[bool, typer.Option("--overwrite", help="Replace a posterior in the folder.")]
 OverwriteFile = Annotated[bool, typer.Option("--overwrite", help="Replace that file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

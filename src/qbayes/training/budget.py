@@ -67,17 +67,19 @@ class Budget:
     """
 
     epochs: int = option(100, "Passes over the training rows.", whole(0, 1_000_000))
-    least_steps: int = option(0, "Steps at least: small data get more epochs.", whole(0, 1_000_000_000))
+    least_steps: int = option(
+        0, "Least number of steps; small data get more epochs.", whole(0, 1_000_000_000)
+    )
     batch_size: int = option(128, "Rows in a step.", whole(1, (1 << 31) - 1))
     learning_rate: float = option(1e-3, "Largest learning rate, or SGHMC's step.", POSITIVE)
     schedule: Literal["cosine", "linear", "constant"] = option(
-        "cosine", "How the rate falls.", one_of("cosine", "linear", "constant")
+        "cosine", "Schedule of the learning rate.", one_of("cosine", "linear", "constant")
     )
-    warmup: float = option(0.0, "Share of the steps in which the rate rises.", SHARE_BELOW_ONE)
-    clip: float | None = option(None, "Largest norm of the gradient; 0 for any.", _NORM)
-    bf16: bool | Literal["auto"] = option(False, "Products in bfloat16, where the processor has such.", _BF16)
-    compile: bool = option(False, "torch.compile on CUDA.", SWITCH)
-    channels_last: bool = option(False, "Images with channels last.", SWITCH)
+    warmup: float = option(0.0, "Share of the steps with linear warm-up.", SHARE_BELOW_ONE)
+    clip: float | None = option(None, "Largest norm of the gradient; 0 means no limit.", _NORM)
+    bf16: bool | Literal["auto"] = option(False, "Compute products in bfloat16, if the processor can.", _BF16)
+    compile: bool = option(False, "Use torch.compile (on CUDA only).", SWITCH)
+    channels_last: bool = option(False, "Store images with channels last.", SWITCH)
     average: float = option(0.0, "Share of the last steps whose weights are averaged.", SHARE_BELOW_ONE)
     small_images: float = option(0.0, "Share of the epochs on smaller images.", SHARE_BELOW_ONE)
 

@@ -28,7 +28,7 @@ _RECORDED = ("precision", "budget", "task", "seed", "sharpness", "seconds", "dev
 @with_options_of(
     FineTuning,
     "tuning",
-    preset="Where options not given come from.",
+    preset="Recipe for the options that are not given.",
     epochs="Passes over the training rows; 0 calibrates only.",
 )
 def quantize(

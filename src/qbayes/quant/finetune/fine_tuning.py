@@ -192,7 +192,9 @@ class FineTuning:
             that are learned (lsq) are set by calibration and then trained.
     """
 
-    preset: str = option("default", "Where options not given come from.", one_of(*PRESETS), recorded=False)
+    preset: str = option(
+        "default", "Recipe for the options that are not given.", one_of(*PRESETS), recorded=False
+    )
     epochs: int = by_recipe(Budget, "epochs")
     least_steps: int = by_recipe(Budget, "least_steps")
     batch_size: int = by_recipe(Budget, "batch_size")
@@ -206,7 +208,7 @@ class FineTuning:
     average: float = by_recipe(Budget, "average")
     small_images: float = by_recipe(Budget, "small_images")
     optimizer: Literal["sgd", "adam"] = option(
-        "sgd", "What takes the steps.", one_of("sgd", "adam"), by_recipe=True
+        "sgd", "Optimiser of the fine-tuning.", one_of("sgd", "adam"), by_recipe=True
     )
     distill: float = option(
         0.0, "Share of the loss in which each draw learns from the float network's.", SHARE, by_recipe=True
