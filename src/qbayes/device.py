@@ -1,4 +1,4 @@
-"""Which tensors our kernels can read: plain ones, in the memory of a GPU for which Triton compiles.
+"""Devices: which one is taken, and which tensors our kernels can read there.
 
 Triton comes with torch's CUDA build and with no other: it is imported with the first CUDA tensor.
 """

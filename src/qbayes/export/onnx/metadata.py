@@ -1,4 +1,4 @@
-"""What travels in an exported model beside its graph, and the hash by which damage is found."""
+"""The options of an exported model, what travels beside its graph, and the hash that finds damage."""
 
 import hashlib
 import json

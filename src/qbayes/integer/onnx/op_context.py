@@ -1,4 +1,4 @@
-"""What a writer of nodes is told of an op: its place in the program, its constants and its noise."""
+"""What a writer of nodes is told of an op, and which writer each op has in each dialect."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

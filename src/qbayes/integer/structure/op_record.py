@@ -1,4 +1,6 @@
-"""Ops as JSON: a list of the fields of a frozen dataclass in their order, decoded by their declared types.
+"""Ops as JSON, and their codes as packed bits.
+
+An op is a list of the fields of a frozen dataclass in their order, decoded by their declared types.
 
 Decoding is strict: a bool is no number, 1.0 is no whole number, and nothing may be missing or too much. What
 it accepts therefore encodes to the same JSON again.

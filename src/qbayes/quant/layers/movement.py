@@ -1,4 +1,4 @@
-"""Layers that move or choose codes and compute none: the grid of their input goes through."""
+"""Layers that move or choose codes, whose grid goes through, and average pooling, which has its own."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
