@@ -1,6 +1,7 @@
 """A task: what is learnt. Splits in raw units, likelihood, standardisation, shifts and confusion data.
 
-The fixed splits and folds of the literature stand first."""
+The fixed splits and folds of the literature stand first.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

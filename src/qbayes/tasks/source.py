@@ -1,7 +1,7 @@
 """Where a task's rows come from: tensors in memory, or a loader that is asked for them again and again.
 
-Means and deviations of rows are taken in one pass, however many there are.
-Sources give raw units. ``Task`` augments and standardises what they give.
+Means and deviations of rows are taken in one pass, however many there are. Sources give raw units:
+``Task`` augments and standardises what they give.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

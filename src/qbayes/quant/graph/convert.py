@@ -1,6 +1,7 @@
 """From the traced network to nodes: every spelling of an operation becomes one kind, or is refused.
 
-Members of one structure share a trace."""
+Members of one structure share a trace.
+"""
 
 import itertools
 import math
