@@ -21,14 +21,14 @@ START = (
     "import hashlib, json, sys, torch\n"
     "import qbayes as qb\n"
     "from qbayes.noise import c_kernel\n"
-    "from qbayes.integer.c_library import library\n"
+    "from qbayes.integer import c_library\n"
     "from qbayes.posterior.reparametrize.c_draw import draw_kernels\n"
     "from qbayes.quant.kernels.c_kernels import kernels\n"
     "deployed = qb.load(sys.argv[1], 'onednn')\n"
     "rows = torch.load(sys.argv[2], weights_only=True)\n"
     "drawn = deployed.predict(rows, draws=3, seed=5).draws\n"
     "json.dump([hashlib.sha256(drawn.numpy().tobytes()).hexdigest(), c_kernel.kernel() is not None,\n"
-    "           library.why_no_kernels(), kernels() is not None, draw_kernels() is not None],\n"
+    "           c_library.why_no_kernels(), kernels() is not None, draw_kernels() is not None],\n"
     "          sys.stdout)\n"
 )
 

@@ -43,7 +43,7 @@ def runtime(request: pytest.FixtureRequest) -> str:
 class Watched(MemberDraws):
     """Remembers the tensors that hold the noise of each op."""
 
-    def _drawn(self, g: Graph, op: Op, *rest: Any) -> dict[str, str]:
+    def _draw(self, g: Graph, op: Op, *rest: Any) -> dict[str, str]:
         found = super()._draw(g, op, *rest)
         for kind, tensor in found.items():
             SEEN[f"{op.name}:{kind}"] = tensor

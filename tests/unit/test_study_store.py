@@ -144,7 +144,7 @@ def test_a_score_that_is_not_finite_is_measured_and_written(monkeypatch: pytest.
     deployed: Any = None
     place = torch.device("cpu")
     posterior: Any = SimpleNamespace(device=place)
-    row = result_row.measured_row({**run, "quantize": {}, "evaluate": {}}, found, task, deployed, posterior)
+    row = result_row.make_row({**run, "quantize": {}, "evaluate": {}}, found, task, deployed, posterior)
     kept = json.loads(json.dumps(row, allow_nan=False))
     assert {name: kept[name] for name in ORIGIN} == provenance(place)
     assert (kept["error"], kept["nll"], kept["rotation/1/nll"]) == (0.9, "inf", "nan")
