@@ -68,11 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Note what passed whole: only where all slow tests were asked for."""
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get(CHOICE) != "all" or terminal is None:
+    if os.environ.get(CHOICE) != "all" or terminal is None or is_part(session.config):
+        return
+    if session.shouldstop or session.shouldfail:  # a file may have been left in its middle.
         return
     ran = {file_of(report.nodeid) for report in terminal.stats.get("passed", []) if MARK in report.keywords}
     bad = {file_of(r.nodeid) for kind in ("failed", "error") for r in terminal.stats.get(kind, [])}
     note(ran - bad)
+
+
+def is_part(config: pytest.Config) -> bool:
+    """Whether some tests of a file alone were asked for, by ``-k`` or by their names."""
+    return bool(config.option.keyword) or any("::" in argument for argument in config.args)
 
 
 def note(files: Iterable[str], passed: Path = PASSED) -> None:

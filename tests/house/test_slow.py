@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -97,3 +99,12 @@ def test_the_choice_decides(tmp_path: Path, choice: str, ran: set[str], processe
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert {name for name in ("test_quick", "test_slow") if f"::{name}" in done.stdout} == ran, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("keyword", "arguments", "part"),
+    [("", ["tests"], False), ("cuts", ["tests"], True), ("", ["tests/test_a.py::test_b"], True)],
+)
+def test_a_part_of_a_file_notes_nothing(keyword: str, arguments: list[str], part: bool) -> None:
+    config: Any = SimpleNamespace(option=SimpleNamespace(keyword=keyword), args=arguments)
+    assert slow.is_part(config) is part
