@@ -406,3 +406,9 @@ def test_a_budget_that_is_to_go_on_from_a_trained_network_says_so_without_one() 
         fit(mlp(), task, method("bbb"), start=point, progress=False)
         fit(mlp(), task, method("bbb"), SHORT, progress=False)
         fit(mlp(), blobs(), method("bbb"), SHORT, progress=False)
+
+
+def test_a_fit_without_an_epoch_is_refused() -> None:
+    """Without one no state is collected, and the posterior would have no member."""
+    with pytest.raises(BadInput, match="at least one epoch"):
+        fit(mlp, blobs(), method("pointwise"), Budget(epochs=0), device="cpu", progress=False)
